@@ -1,0 +1,161 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is where a message stands. Waiting for a retry is no state of its own:
+// it is Pending with a retry count above zero.
+type State int8
+
+// The numbers are stored; they never change.
+const (
+	Pending    State = 0
+	Processing State = 1
+	Failed     State = 2
+	Success    State = 3 // never in a row of work: an outcome says it
+)
+
+// String is the word that people and the API use.
+func (s State) String() string {
+	switch s {
+	case Pending:
+		return "pending"
+	case Processing:
+		return "processing"
+	case Failed:
+		return "failed"
+	case Success:
+		return "success"
+	}
+	return fmt.Sprintf("state(%d)", int8(s))
+}
+
+// InstanceID names one run of one process. It is random and never zero.
+type InstanceID int64
+
+// Token is the fence of one claim: random and never zero. Whoever writes the
+// state of a message shows the token of its claim; a row that was recovered or
+// claimed again meanwhile carries another one.
+type Token int64
+
+// Work is what is still to be done with one message.
+type Work struct {
+	Seq        Seq
+	Queue      SourceID
+	State      State
+	DueAt      Micros
+	Token      Token      // 0 unless processing
+	Owner      InstanceID // 0 unless processing
+	StartedAt  Micros     // when its handler was allowed to start; 0: not (yet)
+	RetryCount int        // attempts that failed or were lost since the last replay
+	Lost       int        // how many of those were lost with their process
+	Replay     int        // how often it was replayed
+	Message    *Message   // present where the work was started
+}
+
+// Attempt numbers the attempt that this work is for: 1 for the first since the
+// last replay.
+func (w Work) Attempt() int { return w.RetryCount + 1 }
+
+// ClaimParams asks for due work of one queue.
+type ClaimParams struct {
+	Queue SourceID
+	Owner InstanceID // must be registered and not dead, or nothing is claimed
+	Token Token
+	Limit int
+	// Start sets started_at with the claim and loads the messages, for work
+	// that begins at once. Work that must run alone is claimed without being
+	// started: that which was lost before and has used AloneFrom retries.
+	Start     bool
+	AloneFrom int
+}
+
+// StartParams marks claimed work as started, durably, before its handlers run.
+type StartParams struct {
+	Token Token
+	Seqs  []Seq
+}
+
+// SettleKind says how a claim ends.
+type SettleKind int8
+
+const (
+	// SettleSuccess: handled. The work goes, an outcome stays.
+	SettleSuccess SettleKind = iota + 1
+	// SettleRetry: the attempt failed or was lost; due again after Delay.
+	SettleRetry
+	// SettleFailed: tries spent, or permanent. The work stays, for a replay.
+	SettleFailed
+	// SettleRelease: claimed but given back; the attempt is not burned.
+	// Delay 0 keeps due_at, otherwise due again after Delay.
+	SettleRelease
+)
+
+// Settlement ends one claim. The store applies it only where the row is
+// processing under Token.
+type Settlement struct {
+	Seq   Seq
+	Queue SourceID
+	Token Token
+	Kind  SettleKind
+
+	Delay time.Duration // see SettleRetry and SettleRelease, from the store's now
+	Lost  bool          // the attempt was lost with its process (SettleRetry, SettleFailed)
+
+	// What the attempt was, from the Work that was executed. Not for
+	// SettleRelease. SettleRetry and SettleFailed keep it as an attempt,
+	// SettleSuccess in the outcome.
+	StartedAt  Micros
+	Duration   time.Duration // how long the handler ran; the attempt ended at StartedAt + Duration
+	RetryCount int           // before this attempt
+	Replay     int
+	Reason     Reason
+	Error      string // any text; kept through CleanError
+	HTTPStatus int    // 0 where none
+}
+
+// Orphan is processing work that its owner will not finish.
+type Orphan struct {
+	Work
+	OwnerDead bool // the owner is dead or unknown; false: it lives, and the work was started longer than orphan_after ago
+	// Alone: when the owner died, this was the only work that it had started.
+	Alone bool
+	// What the source wants, as its last registration said.
+	Policy RetryPolicy
+	// Now is the store's clock when the orphan was read.
+	Now Micros
+}
+
+// RetryPolicy says what happens after an attempt that did not succeed.
+type RetryPolicy struct {
+	MaxRetry    int             // tries after the first
+	Backoff     []time.Duration // waits before retry 1, 2, …; the last one repeats
+	OrphanAfter time.Duration   // how long started work may stay processing
+}
+
+// Wait returns how long to wait after the attempt that had retryCount failures
+// before it. No count overflows; an empty schedule waits 30 s.
+func (p RetryPolicy) Wait(retryCount int) time.Duration {
+	if len(p.Backoff) == 0 {
+		return 30 * time.Second
+	}
+	return p.Backoff[min(max(retryCount, 0), len(p.Backoff)-1)]
+}
+
+// Spent says whether the attempt that had retryCount failures before it was
+// the last one allowed.
+func (p RetryPolicy) Spent(retryCount int) bool { return retryCount >= p.MaxRetry }
+
+// ReplayResult is what a replay did to one message.
+type ReplayResult int8
+
+const (
+	// ReplayNotFound: no such message.
+	ReplayNotFound ReplayResult = iota
+	// Replayed: pending again, with all its attempts.
+	Replayed
+	// ReplayRefused: it is pending or processing, or success without force.
+	ReplayRefused
+)

@@ -1,0 +1,105 @@
+// Package storetest is the contract of a store and the suite that proves it.
+// Every adapter runs the same suite against a real database.
+package storetest
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// Store is what every adapter offers. The rooms that use a store declare the
+// few methods that they need; this is their union.
+//
+// Errors are *model.Error. Every call bounds itself in time, also where ctx
+// does not (reads 10 s, writes 5 s), and a call whose ctx ends rolls back
+// before it returns. Times are the store's clock. A batch is all or nothing
+// unless it says otherwise.
+type Store interface {
+	// Register makes the sources known, in one transaction, and returns them
+	// with their ids in the order given. A name that is known keeps its id and
+	// its switch; the policy is replaced.
+	Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error)
+	// Sources lists all sources that were ever registered, by name.
+	Sources(ctx context.Context) ([]model.Source, error)
+	// SetEnabled turns consumption of a source on or off. CodeNotFound.
+	SetEnabled(ctx context.Context, source string, enabled bool) error
+
+	// PutMessages keeps messages durably: when it returns nil they are
+	// committed. Calling it again with the same ids, after an error whose
+	// effect is unknown, keeps each once and makes work for each once, also
+	// where a message of the first try has been handled meanwhile. seq follows
+	// the order given; received_at is one clock reading of this transaction.
+	// All or nothing. CodeRejected means that a row is at fault (try them
+	// apart), CodeUnavailable that none is.
+	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
+
+	// JoinInstance registers a living instance with a lease from now.
+	JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error
+	// LeaveInstance declares an instance dead that has stopped in good order.
+	LeaveInstance(ctx context.Context, id model.InstanceID) error
+	// Beat renews the lease of a living instance; see HeartbeatParams. A fixed
+	// number of statements, however many sources there are. Burying writes
+	// down, in the same statement, how many started works the dead one left.
+	Beat(ctx context.Context, p model.HeartbeatParams) (model.Heartbeat, error)
+	// Instances lists instances, living first.
+	Instances(ctx context.Context) ([]model.Instance, error)
+
+	// TakeLease makes the instance the holder of the queue if nobody living
+	// holds it (a holder that is the caller itself counts as free). A dead
+	// instance takes nothing. Never waits for another holder.
+	TakeLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (model.Lease, error)
+	// DropLease lets go; false: it was not the holder any more.
+	DropLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (bool, error)
+
+	// AnyDue says whether the queue has due work: one cheap read.
+	AnyDue(ctx context.Context, queue model.SourceID) (bool, error)
+	// ClaimWork moves due work to processing, oldest (due_at, seq) first, and
+	// returns it in that order. Work that others are claiming is skipped.
+	ClaimWork(ctx context.Context, p model.ClaimParams) ([]model.Work, error)
+	// StartWork marks claimed work as started and returns it with its
+	// messages, in the order of Seqs; work that was lost, or that had been
+	// started already, is left out.
+	StartWork(ctx context.Context, p model.StartParams) ([]model.Work, error)
+	// UnstartWork takes the mark of StartWork back from work whose handler
+	// never ran; work that was lost is passed over. Returns how many.
+	UnstartWork(ctx context.Context, p model.StartParams) (int, error)
+	// Settle ends claims, each guarded by its token, all in one transaction,
+	// and says for each whether it was applied; false means lost. It waits for
+	// row locks (in the order of seq).
+	Settle(ctx context.Context, settlements []model.Settlement) ([]bool, error)
+	// Orphans lists processing work whose owner is dead or unknown, or that
+	// was started longer than its source's orphan_after ago, oldest seq first.
+	Orphans(ctx context.Context, limit int) ([]model.Orphan, error)
+	// Replay makes failed messages pending again, with force also successful
+	// ones, with retry_count 0, lost 0, due now, and the next replay number.
+	// Pending and processing are always refused.
+	Replay(ctx context.Context, ids []uuid.UUID, force bool) ([]model.ReplayResult, error)
+
+	// ListMessages returns one page. Fast however many messages have finished.
+	ListMessages(ctx context.Context, p model.ListParams) (model.MessagePage, error)
+	// Message finds one message with its attempts, oldest first. CodeNotFound.
+	Message(ctx context.Context, id uuid.UUID) (model.MessageView, []model.AttemptView, error)
+	// Body returns the exact bytes. CodeNotFound.
+	Body(ctx context.Context, id uuid.UUID) (model.Message, error)
+	// Stats counts per source, all sources, by name. success comes from
+	// counters, the rest from the work that is there.
+	Stats(ctx context.Context) ([]model.SourceStats, error)
+	// Ping checks that the store answers and can be written to.
+	Ping(ctx context.Context) error
+
+	// MigrateUp brings the schema to the newest version under a lock, so that
+	// several processes may call it at once. MigrateDown takes back one
+	// version. SchemaStatus lists all versions, applied or not.
+	MigrateUp(ctx context.Context) (applied []int, err error)
+	MigrateDown(ctx context.Context) (undone int, err error)
+	SchemaStatus(ctx context.Context) ([]model.SchemaVersion, error)
+	// CheckReady refuses a schema that is not this binary's (CodeSchema: older,
+	// absent, or newer) and settings that are not durable (CodeUnsafe) unless
+	// allowed at opening.
+	CheckReady(ctx context.Context) error
+
+	Close() error
+}
