@@ -72,6 +72,12 @@ type ClaimParams struct {
 	AloneFrom int
 }
 
+// Claim names one claim: all the work of a queue that it took.
+type Claim struct {
+	Queue SourceID
+	Token Token
+}
+
 // StartParams marks claimed work as started, durably, before its handlers run.
 type StartParams struct {
 	Token Token

@@ -66,6 +66,15 @@ type Store interface {
 	// UnstartWork takes the mark of StartWork back from work whose handler
 	// never ran; work that was lost is passed over. Returns how many.
 	UnstartWork(ctx context.Context, p model.StartParams) (int, error)
+	// GiveBack returns all work that is processing under the token to pending,
+	// attempt and due_at untouched, whether it was marked as started or not:
+	// for claims whose handlers never ran, or whose making had an unknown end.
+	// Returns how many.
+	GiveBack(ctx context.Context, queue model.SourceID, token model.Token) (int, error)
+	// Claims lists, each once, the claims under which work of this owner is
+	// processing, over all queues: so that an instance finds those that it does
+	// not know of (a claim that was committed though its call failed).
+	Claims(ctx context.Context, owner model.InstanceID) ([]model.Claim, error)
 	// Settle ends claims, each guarded by its token, all in one transaction,
 	// and says for each whether it was applied; false means lost. It waits for
 	// row locks (in the order of seq).
