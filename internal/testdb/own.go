@@ -1,0 +1,98 @@
+package testdb
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// A Server is a database server that one test has to itself, to stop and to start it.
+type Server struct {
+	// URL is that of an empty database on it, as a configuration would hold it.
+	URL string
+
+	name   string // as scripts/services calls it
+	script string
+	env    []string
+}
+
+// Own starts a database server for this test alone: "postgres", "mariadb" or "mysql", with the settings of the
+// shared one, on a free port and with data of its own. It takes a few seconds. The server is stopped and its data
+// are deleted when the test ends.
+func Own(t testing.TB, name string) *Server {
+	t.Helper()
+	// Not t.TempDir: the path of a socket has to be short, and the server's user has to get in.
+	dir, err := os.MkdirTemp("", "posthouse-own-")
+	if err != nil {
+		t.Fatalf("making a folder for a %s: %v", name, err)
+	}
+	port := freePort(t)
+	upper := strings.ToUpper(name)
+	_, self, _, _ := runtime.Caller(0)
+	s := &Server{name: name, script: filepath.Join(filepath.Dir(self), "..", "..", "scripts", "services")}
+	for _, kv := range os.Environ() {
+		// A variable that names the shared server would make the script leave this one alone.
+		if !strings.HasPrefix(kv, "POSTHOUSE_TEST_"+upper+"=") {
+			s.env = append(s.env, kv)
+		}
+	}
+	s.env = append(s.env, "POSTHOUSE_SERVICES_DIR="+dir, fmt.Sprintf("POSTHOUSE_SERVICES_%s_PORT=%d", upper, port))
+	t.Cleanup(func() {
+		if err := s.run("clean"); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("deleting the folder of a %s: %v", name, err)
+		}
+	})
+	s.Start(t)
+	scheme := "mysql"
+	if name == "postgres" {
+		scheme = name
+	}
+	s.URL = fmt.Sprintf("%s://posthouse:posthouse@127.0.0.1:%d/posthouse", scheme, port)
+	return s
+}
+
+// Stop ends the server in an orderly way, whoever is connected, and returns when it has ended.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if err := s.run("stop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start starts the server again, on the same port and with its data, and returns when it answers a query.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	if err := s.run("start"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *Server) run(command string) error {
+	cmd := exec.Command(s.script, command, s.name)
+	cmd.Env = s.env
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("scripts/services %s %s: %w\n%s", command, s.name, err, out.Bytes())
+	}
+	return nil
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("looking for a free port: %v", err)
+	}
+	defer l.Close() //nolint:errcheck // nothing was sent
+	return l.Addr().(*net.TCPAddr).Port
+}
