@@ -1,0 +1,142 @@
+package workqueue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// Order is how the messages of one queue may be executed.
+type Order string
+
+const (
+	// Serial: one after the other, one executor in the whole cluster.
+	Serial Order = "serial"
+	// Parallel: many at once, in no order.
+	Parallel Order = "parallel"
+)
+
+// Result is how one execution of a handler ended. The zero value is success.
+type Result struct {
+	Err        error        // nil: handled
+	Reason     model.Reason // why not; ReasonError where empty
+	HTTPStatus int          // what a target answered; 0 where none
+	Permanent  bool         // no retry can help
+	// RetryAfter is a floor for the wait until the next attempt.
+	RetryAfter time.Duration
+	// Postpone gives the attempt back, to be made after this time. It needs no
+	// Err; 0 means that it was not asked for.
+	Postpone time.Duration
+}
+
+// Handler executes one message. It must return soon after ctx has ended; until
+// it returns, or orphan_after has passed, its message stays processing.
+type Handler func(ctx context.Context, work model.Work) Result
+
+// Event tells how one attempt ended, after that was settled.
+type Event struct {
+	Queue    model.Source
+	Work     model.Work
+	Kind     model.SettleKind
+	Reason   model.Reason
+	Error    string
+	Duration time.Duration // of the handler
+	Wait     time.Duration // until the next attempt, where Kind is SettleRetry or SettleRelease
+	Late     bool          // handled, but after its timeout
+	Lost     bool          // it was fenced: what it did counts for nothing
+}
+
+// QueueConfig is one queue and how it is consumed. The zero value of each
+// number means its default.
+type QueueConfig struct {
+	Source        model.Source
+	Order         Order // default Serial
+	Handler       Handler
+	Policy        model.RetryPolicy // MaxRetry is taken as it is; OrphanAfter default 5m; Backoff default 30s, 2m, 10m
+	RoundInterval time.Duration     // longest wait when nothing is due; default 2s
+	BatchSize     int               // messages a round takes at most; default 50
+	Timeout       time.Duration     // of one execution; default 60s
+	TripAfter     int               // consecutive timeouts that end a round; default 3
+	Concurrency   int               // executions at once in Parallel; default 64
+}
+
+// Config is what an Engine is made of.
+type Config struct {
+	Store   Store
+	Name    string        // of this instance, for people; default "posthouse"
+	Lease   time.Duration // how long a silent instance counts as living; default 30s, at least 1s
+	Drain   time.Duration // how long Stop waits for running handlers; default 25s
+	Queues  []QueueConfig
+	Logger  *slog.Logger // default: none
+	Metrics *Metrics     // default: unregistered ones
+	Observe func(Event)  // called after each attempt; must not block
+}
+
+func (c *Config) setDefaults() error {
+	if c.Store == nil {
+		return fmt.Errorf("workqueue: Store is missing")
+	}
+	orDefault(&c.Name, "posthouse")
+	orDefault(&c.Lease, 30*time.Second)
+	orDefault(&c.Drain, 25*time.Second)
+	if c.Lease < time.Second {
+		return fmt.Errorf("workqueue: Lease %v is below 1s", c.Lease)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	queues := make([]QueueConfig, len(c.Queues))
+	seen := map[model.SourceID]bool{}
+	for i, q := range c.Queues {
+		if err := q.setDefaults(); err != nil {
+			return fmt.Errorf("workqueue: queue %q: %w", q.Source.Name, err)
+		}
+		if seen[q.Source.ID] {
+			return fmt.Errorf("workqueue: queue %q is there twice", q.Source.Name)
+		}
+		seen[q.Source.ID] = true
+		queues[i] = q
+	}
+	c.Queues = queues
+	return nil
+}
+
+func (q *QueueConfig) setDefaults() error {
+	orDefault(&q.Order, Serial)
+	orDefault(&q.Policy.OrphanAfter, 5*time.Minute)
+	orDefault(&q.RoundInterval, 2*time.Second)
+	orDefault(&q.BatchSize, 50)
+	orDefault(&q.Timeout, time.Minute)
+	orDefault(&q.TripAfter, 3)
+	orDefault(&q.Concurrency, 64)
+	if len(q.Policy.Backoff) == 0 {
+		q.Policy.Backoff = []time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+	}
+	switch {
+	case q.Handler == nil:
+		return fmt.Errorf("Handler is missing")
+	case q.Order != Serial && q.Order != Parallel:
+		return fmt.Errorf("Order %q is unknown", q.Order)
+	case q.Policy.OrphanAfter < 2*q.Timeout:
+		return fmt.Errorf("OrphanAfter %v is below 2 × Timeout %v", q.Policy.OrphanAfter, q.Timeout)
+	case q.RoundInterval < 0 || q.BatchSize < 0 || q.Timeout < 0 || q.TripAfter < 0 || q.Concurrency < 0 || q.Policy.MaxRetry < 0:
+		return fmt.Errorf("a number is negative")
+	}
+	return nil
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

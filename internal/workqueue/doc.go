@@ -1,0 +1,23 @@
+// Package workqueue answers one question: which message is executed next, by
+// whom, and how does that end? It claims due work, fences it, runs handlers,
+// settles what came of them, and recovers what a dead process left behind.
+//
+// It promises that a message which was kept is executed at least once and ends
+// in success or failed, that no message is executed twice at the same time
+// while processes live and keep their leases, and that in serial order the
+// first attempts start in the order of (due_at, seq), one executor at a time in
+// the whole cluster. It does not promise exactly once: a process may die after
+// its handler has taken effect and before that is written down.
+//
+// The store is authoritative for every state (package model draws them). What
+// this package keeps in memory may be lost at any moment: it only decides what
+// to ask the store for.
+//
+//	Engine ── member      the instance's lease and heartbeat; what it may still claim
+//	       ── recoverer   after every heartbeat: orphans back to pending, or failed
+//	       ── completer   gathers what came of executions, settles it in batches
+//	       ── gate        everybody in, or one alone
+//	       ── lane …      one per queue: serial rounds, or parallel slots
+//
+// Locks are never held together, nor while the store or a handler is called.
+package workqueue

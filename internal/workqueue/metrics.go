@@ -1,0 +1,54 @@
+package workqueue
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the engine's collectors.
+type Metrics struct {
+	attempts     *prometheus.CounterVec
+	handling     *prometheus.HistogramVec
+	late         *prometheus.CounterVec
+	fenced       *prometheus.CounterVec
+	recovered    *prometheus.CounterVec
+	rounds       *prometheus.CounterVec
+	running      *prometheus.GaugeVec
+	storeErrors  *prometheus.CounterVec
+	unsettled    prometheus.Gauge
+	declaredDead prometheus.Counter
+	buried       prometheus.Counter
+	alonePassed  prometheus.Counter
+}
+
+// NewMetrics makes the collectors and registers them with r, if there is one.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	const ns = "posthouse"
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		attempts: counter("attempts_total", "Attempts that ended, by how: success, retry, failed, released; and why not.", "source", "outcome", "reason"),
+		handling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Subsystem: "queue", Name: "handle_seconds",
+			Help: "How long handlers ran.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9), NativeHistogramBucketFactor: 1.2}, []string{"source"}),
+		late:      counter("late_successes_total", "Messages handled after their timeout.", "source"),
+		fenced:    counter("fenced_writes_total", "Writes of a state that changed nothing, since the claim was not this one's any more.", "source"),
+		recovered: counter("recovered_total", "Orphans recovered, by what became of them: retry, failed, released, doubtful_claim.", "source", "as"),
+		rounds:    counter("rounds_total", "Rounds, by how they ended: worked, idle, missed_lock, tripped, error.", "source", "result"),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: "queue", Name: "executing",
+			Help: "Handlers at work in this process."}, []string{"source"}),
+		storeErrors: counter("store_errors_total", "Calls of the store that failed, by what was being done.", "op"),
+		unsettled: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: "queue", Name: "unsettled",
+			Help: "Outcomes that wait to be written; from 4096 on no more work is fetched."}),
+		declaredDead: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: "declared_dead_total",
+			Help: "How often this process found itself declared dead by others."}),
+		buried: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: "buried_total",
+			Help: "Instances that this process declared dead."}),
+		alonePassed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: "alone_postponed_total",
+			Help: "Last attempts that had to run alone and were put off, since others would not end in time."}),
+	}
+	if r != nil {
+		r.MustRegister(m.attempts, m.handling, m.late, m.fenced, m.recovered, m.rounds, m.running, m.storeErrors,
+			m.unsettled, m.declaredDead, m.buried, m.alonePassed)
+	}
+	return m
+}

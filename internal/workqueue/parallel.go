@@ -1,0 +1,144 @@
+package workqueue
+
+import (
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// parallelRound claims as much due work as there are free slots, and starts
+// it. It waits for no handler: executions end, and are settled, on their own.
+func (l *lane) parallelRound(woken bool) verdict {
+	if l.tripped() {
+		return l.round("tripped", restFull)
+	}
+	if !l.e.completer.waitForRoom(l.e.stopping) || !l.acquire(l.e.stopping) {
+		return rest
+	}
+	taken := 1
+	for taken < l.queue.BatchSize && l.tryAcquire() {
+		taken++
+	}
+	started, verdict := l.fill(taken, woken)
+	for range taken - started {
+		<-l.slots
+	}
+	return verdict
+}
+
+// fill claims and starts at most n messages.
+func (l *lane) fill(n int, woken bool) (started int, v verdict) {
+	if !woken {
+		due, err := l.anyDue()
+		if err != nil {
+			return 0, l.round("error", restFull)
+		}
+		if !due {
+			return 0, l.round("idle", rest)
+		}
+	}
+	id, ok := l.e.member.current()
+	if !ok {
+		return 0, l.round("error", restFull)
+	}
+	// Claimed work is started work here: whoever must be alone waits for it.
+	if !l.e.gate.enter(l.e.stopping) {
+		return 0, rest
+	}
+	defer l.e.gate.leave()
+	token, works, err := l.claim(id, n, true)
+	if err != nil {
+		return 0, l.round("error", restFull)
+	}
+	if len(works) == 0 {
+		return 0, l.round("idle", rest)
+	}
+	l.e.running.use(token, len(works)-1) // one use for each; claim made the first
+	for _, w := range works {
+		if needsCompanyOfNone(w, l.queue.Policy) {
+			go l.executeAlone(w)
+			continue
+		}
+		l.e.gate.add(1)
+		go l.executeBeside(w)
+	}
+	if len(works) == n {
+		return n, l.round("worked", again)
+	}
+	return len(works), l.round("worked", rest)
+}
+
+func (l *lane) executeBeside(w model.Work) {
+	l.finish(w, l.e.gate.leave)
+}
+
+// executeAlone waits until nothing else runs in this process; if the others do
+// not end in time, the message is put off.
+func (l *lane) executeAlone(w model.Work) {
+	release := func() {
+		l.e.running.use(w.Token, -1)
+		<-l.slots
+	}
+	leave, ok := l.e.gate.enterAlone(l.e.stopping, l.queue.Timeout)
+	if !ok {
+		l.e.metrics.alonePassed.Inc()
+		l.e.completer.settle(putOff(w, l.queue))
+		release()
+		return
+	}
+	started, err := l.start(w.Token, []model.Work{w})
+	if err != nil || len(started) == 0 {
+		// In doubt: the heartbeat finds the claim, since it is not used here.
+		leave()
+		release()
+		return
+	}
+	l.finish(started[0], leave)
+}
+
+// finish executes started work and settles what came of it.
+func (l *lane) finish(w model.Work, leave func()) {
+	e, _ := l.began(w).wait(nil)
+	if e.timedOut {
+		l.streak.Add(1)
+	} else {
+		l.streak.Store(0)
+	}
+	l.e.completer.submit(l.outcome(w, e, func(bool) {
+		leave()
+		l.e.running.use(w.Token, -1)
+	}))
+	<-l.slots
+}
+
+func (l *lane) tripped() bool {
+	if l.streak.Load() < int64(l.queue.TripAfter) {
+		return false
+	}
+	l.streak.Store(0)
+	l.e.log.Warn("claiming pauses for a round: too many timeouts in a row", "source", l.queue.Source.Name, "timeouts", l.queue.TripAfter)
+	return true
+}
+
+func (l *lane) acquire(stop <-chan struct{}) bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-stop:
+		return false
+	}
+}
+
+func (l *lane) tryAcquire() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// drainSlots waits until nothing of this lane executes any more.
+func (l *lane) drainSlots() {
+	for range cap(l.slots) {
+		l.slots <- struct{}{}
+	}
+}

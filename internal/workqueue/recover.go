@@ -1,0 +1,163 @@
+package workqueue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+const recoverPage = 500 // orphans read at once
+
+// running remembers what is executing in this process, so that its own
+// recovery leaves that alone, and which claims it knows of.
+type running struct {
+	mu     sync.Mutex
+	seqs   map[model.Seq]model.Token
+	tokens map[model.Token]int // claims in use
+	doubt  map[model.Token]bool
+}
+
+func newRunning() *running {
+	return &running{seqs: map[model.Seq]model.Token{}, tokens: map[model.Token]int{}, doubt: map[model.Token]bool{}}
+}
+
+func (r *running) begin(w model.Work) {
+	r.mu.Lock()
+	r.seqs[w.Seq] = w.Token
+	r.mu.Unlock()
+}
+
+func (r *running) end(w model.Work) {
+	r.mu.Lock()
+	if r.seqs[w.Seq] == w.Token {
+		delete(r.seqs, w.Seq)
+	}
+	r.mu.Unlock()
+}
+
+func (r *running) has(seq model.Seq, token model.Token) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seqs[seq] == token
+}
+
+// use makes a claim known before the store hears of it; drop is its end.
+func (r *running) use(t model.Token, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tokens[t] += n; r.tokens[t] <= 0 {
+		delete(r.tokens, t)
+	}
+}
+
+// unknown picks, of the claims that the store holds for this instance, those
+// that nobody here uses, now and at the last look: a claim whose call failed
+// though it was committed.
+func (r *running) unknown(claims []model.Claim) []model.Claim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var stale []model.Claim
+	doubt := map[model.Token]bool{}
+	for _, c := range claims {
+		switch {
+		case r.tokens[c.Token] > 0:
+		case r.doubt[c.Token]:
+			stale = append(stale, c)
+		default:
+			doubt[c.Token] = true
+		}
+	}
+	r.doubt = doubt
+	return stale
+}
+
+// recoverer brings orphans back: after every heartbeat, for all queues, and
+// when a serial queue is taken over.
+func (e *Engine) recoverLoop(ctx context.Context) {
+	for {
+		select {
+		case <-e.recoverNow:
+		case <-ctx.Done():
+			return
+		}
+		if err := e.recoverOrphans(ctx); err != nil && ctx.Err() == nil {
+			e.metrics.storeErrors.WithLabelValues("recover").Inc()
+			e.log.Warn("recovery failed; it is tried again at the next heartbeat", "err", err)
+		}
+		if err := e.giveBackUnknown(ctx); err != nil && ctx.Err() == nil {
+			e.metrics.storeErrors.WithLabelValues("recover").Inc()
+			e.log.Warn("claims in doubt could not be given back; tried again at the next heartbeat", "err", err)
+		}
+	}
+}
+
+// recoverOrphans settles every orphan that is there now, but those that this
+// very process executes.
+func (e *Engine) recoverOrphans(ctx context.Context) error {
+	for {
+		orphans, err := e.store.Orphans(ctx, recoverPage)
+		if err != nil {
+			return fmt.Errorf("list orphans: %w", err)
+		}
+		var settlements []model.Settlement
+		for _, o := range orphans {
+			if e.running.has(o.Seq, o.Token) {
+				continue
+			}
+			settlements = append(settlements, recoveryOf(o))
+		}
+		if len(settlements) == 0 {
+			return nil
+		}
+		lost := e.completer.settle(settlements...)
+		e.recovered(settlements)
+		if len(orphans) < recoverPage || lost == len(settlements) {
+			return nil
+		}
+	}
+}
+
+func (e *Engine) recovered(settlements []model.Settlement) {
+	retried := map[model.SourceID]bool{}
+	for _, s := range settlements {
+		kind := "released"
+		switch s.Kind {
+		case model.SettleRetry:
+			kind = "retry"
+		case model.SettleFailed:
+			kind = "failed"
+		}
+		retried[s.Queue] = true
+		e.metrics.recovered.WithLabelValues(e.nameOf(s.Queue), kind).Inc()
+		if kind == "failed" {
+			e.log.Error("a message was lost with its worker, for the last time", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
+		}
+	}
+	for queue := range retried {
+		e.Wake(queue)
+	}
+}
+
+func (e *Engine) giveBackUnknown(ctx context.Context) error {
+	id, ok := e.member.current()
+	if !ok {
+		return nil
+	}
+	claims, err := e.store.Claims(ctx, id)
+	if err != nil {
+		return fmt.Errorf("list own claims: %w", err)
+	}
+	for _, c := range e.running.unknown(claims) {
+		n, err := e.store.GiveBack(ctx, c.Queue, c.Token)
+		if err != nil {
+			return fmt.Errorf("give back a claim: %w", err)
+		}
+		if n > 0 {
+			e.metrics.recovered.WithLabelValues(e.nameOf(c.Queue), "doubtful_claim").Add(float64(n))
+			e.Wake(c.Queue)
+		}
+	}
+	return nil
+}
