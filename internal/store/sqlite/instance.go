@@ -1,0 +1,114 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// leftStarted counts the works that the instance of the outer statement has
+// started and not finished.
+const leftStarted = `(SELECT count(*) FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
+	WHERE w.owner = posthouse_instance.id AND w.started_at <> 0)`
+
+// JoinInstance registers a living instance. A consumer is alone with the file,
+// so every other instance is a former one, and is declared dead.
+func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error {
+	return s.write(ctx, "join instance", func(t *tx) error {
+		if s.cfg.Consumer {
+			if _, err := t.exec(`UPDATE posthouse_instance SET dead = 1, left_started = ` + leftStarted + ` WHERE NOT dead`); err != nil {
+				return err
+			}
+		}
+		_, err := t.exec(`INSERT INTO posthouse_instance (id, name, started_at, lease_until, dead, left_started) VALUES (?, ?, ?, ?, 0, 0)`,
+			id, name, t.now, t.now+leaseFor)
+		return err
+	})
+}
+
+// LeaveInstance declares an instance dead that has stopped.
+func (s *Store) LeaveInstance(ctx context.Context, id model.InstanceID) error {
+	return s.write(ctx, "leave instance", func(t *tx) error {
+		_, err := t.exec(`UPDATE posthouse_instance SET dead = 1, left_started = `+leftStarted+` WHERE id = ? AND NOT dead`, id)
+		return err
+	})
+}
+
+// Beat renews the lease of a living instance, and buries those whose lease ran
+// out where it may.
+func (s *Store) Beat(ctx context.Context, p model.HeartbeatParams) (beat model.Heartbeat, err error) {
+	err = s.write(ctx, "heartbeat", func(t *tx) error {
+		n, err := t.exec(`UPDATE posthouse_instance SET lease_until = ? WHERE id = ? AND NOT dead`, t.now+p.LeaseFor, p.Instance)
+		if err != nil {
+			return err
+		}
+		beat = model.Heartbeat{Alive: n == 1}
+		if p.Bury && beat.Alive {
+			n, err := t.exec(`UPDATE posthouse_instance SET dead = 1, left_started = `+leftStarted+` WHERE NOT dead AND lease_until < ?`, t.now)
+			if err != nil {
+				return err
+			}
+			beat.Buried = int(n)
+		}
+		return t.query(scanSource(&beat.Sources), selectSources)
+	})
+	if err != nil {
+		return model.Heartbeat{}, err
+	}
+	return beat, nil
+}
+
+// Instances lists instances, living first.
+func (s *Store) Instances(ctx context.Context) (instances []model.Instance, err error) {
+	err = s.read(ctx, "list instances", func(ctx context.Context, snapshot *sql.Tx) error {
+		instances = nil
+		rows, err := snapshot.QueryContext(ctx, `SELECT id, name, started_at, lease_until, dead FROM posthouse_instance
+			ORDER BY dead, started_at DESC, id`)
+		return each(rows, err, func(rows *sql.Rows) error {
+			var i model.Instance
+			if err := rows.Scan(&i.ID, &i.Name, &i.StartedAt, &i.LeaseUntil, &i.Dead); err != nil {
+				return err
+			}
+			instances = append(instances, i)
+			return nil
+		})
+	})
+	return instances, err
+}
+
+// TakeLease makes the instance the holder of the queue if nobody living holds it.
+func (s *Store) TakeLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (lease model.Lease, err error) {
+	err = s.write(ctx, "take lease", func(t *tx) error {
+		lease = model.Lease{}
+		// One row where the instance lives, with whoever holds the queue.
+		var holder model.InstanceID
+		var free bool
+		err := t.query(func(rows *sql.Rows) error { return rows.Scan(&holder, &free) },
+			`SELECT coalesce(l.holder, 0), other.id IS NULL FROM posthouse_instance i
+				LEFT JOIN posthouse_lease l ON l.queue = ?
+				LEFT JOIN posthouse_instance other ON other.id = l.holder AND other.id <> i.id AND NOT other.dead
+				WHERE i.id = ? AND NOT i.dead`, queue, instance)
+		if err != nil || !free {
+			return err
+		}
+		lease = model.Lease{Held: true, TakenOver: holder != 0 && holder != instance}
+		_, err = t.exec(`INSERT INTO posthouse_lease (queue, holder, since) VALUES (?, ?, ?)
+			ON CONFLICT (queue) DO UPDATE SET holder = excluded.holder, since = excluded.since`, queue, instance, t.now)
+		return err
+	})
+	if err != nil {
+		return model.Lease{}, err
+	}
+	return lease, nil
+}
+
+// DropLease lets go of a queue.
+func (s *Store) DropLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (held bool, err error) {
+	err = s.write(ctx, "drop lease", func(t *tx) error {
+		n, err := t.exec(`UPDATE posthouse_lease SET holder = 0 WHERE queue = ? AND holder = ?`, queue, instance)
+		held = n == 1
+		return err
+	})
+	return held && err == nil, err
+}

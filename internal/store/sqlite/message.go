@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+
+	"github.com/posthouse/posthouse/internal/crashpoint"
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// PutMessages keeps messages durably, each id once.
+func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	err := s.write(ctx, "put messages", func(t *tx) error {
+		// The rows that this transaction inserts are those above.
+		var last model.Seq
+		err := t.query(func(rows *sql.Rows) error { return rows.Scan(&last) }, `SELECT coalesce(max(seq), 0) FROM posthouse_message`)
+		if err != nil {
+			return err
+		}
+		kept := map[model.SourceID]int64{}
+		for i := range messages {
+			m := &messages[i]
+			n, err := t.exec(`INSERT INTO posthouse_message (id, source, received_at, content_type, size, check_note, headers, query, body)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+				m.ID[:], m.Source, t.now, m.ContentType, len(m.Body), m.Check, blob(m.Headers), blob(m.Query), blob(m.Body))
+			if err != nil {
+				return err
+			}
+			kept[m.Source] += n
+		}
+		if put == model.PutSuccess {
+			err = imported(t, last, kept)
+		} else {
+			_, err = t.exec(`INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
+				SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
+		}
+		crashpoint.Hit(crashpoint.BeforePutCommit)
+		return err
+	})
+	if err == nil {
+		crashpoint.Hit(crashpoint.AfterPutCommit)
+	}
+	return err
+}
+
+func imported(t *tx, last model.Seq, kept map[model.SourceID]int64) error {
+	_, err := t.exec(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
+		SELECT seq, source, 0, received_at, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
+	if err != nil {
+		return err
+	}
+	return count(t, kept)
+}
+
+// count adds to the counters of succeeded messages. One shard will do where
+// there is one writer.
+func count(t *tx, succeeded map[model.SourceID]int64) error {
+	for _, source := range slices.Sorted(maps.Keys(succeeded)) {
+		if succeeded[source] == 0 {
+			continue
+		}
+		_, err := t.exec(`INSERT INTO posthouse_counter (source, shard, succeeded) VALUES (?, 0, ?)
+			ON CONFLICT (source, shard) DO UPDATE SET succeeded = succeeded + excluded.succeeded`, source, succeeded[source])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blob makes nothing an empty value: the driver writes nil as NULL.
+func blob(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// Columns of a whole message, as scanMessage wants them.
+const messageColumns = `m.seq, m.id, m.source, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body`
+
+func scanMessage(rows *sql.Rows) (*model.Message, error) {
+	m := &model.Message{}
+	var id []byte
+	err := rows.Scan(&m.Seq, &id, &m.Source, &m.ReceivedAt, &m.ContentType, &m.Check, &m.Headers, &m.Query, &m.Body)
+	if err != nil {
+		return nil, err
+	}
+	copy(m.ID[:], id)
+	return m, nil
+}

@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/internal/crashpoint"
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+var errNoKind = errors.New("a settlement of no known kind")
+
+// Settle ends claims.
+func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]bool, error) {
+	if len(settlements) == 0 {
+		return nil, nil
+	}
+	applied := make([]bool, len(settlements))
+	err := s.write(ctx, "settle", func(t *tx) error {
+		succeeded := map[model.SourceID]int64{}
+		for i := range settlements {
+			var err error
+			if applied[i], err = settle(t, &settlements[i]); err != nil {
+				return err
+			}
+			if applied[i] && settlements[i].Kind == model.SettleSuccess {
+				succeeded[settlements[i].Queue]++
+			}
+		}
+		if err := count(t, succeeded); err != nil {
+			return err
+		}
+		crashpoint.Hit(crashpoint.BeforeSettle)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	crashpoint.Hit(crashpoint.AfterSettle)
+	return applied, nil
+}
+
+// settle ends one claim: first the guarded statement, then, where it changed
+// the row, what is to be written down.
+func settle(t *tx, s *model.Settlement) (bool, error) {
+	var n int64
+	var err error
+	switch s.Kind {
+	case model.SettleSuccess:
+		n, err = t.exec(`DELETE FROM posthouse_work WHERE seq = ? AND state = 1 AND token = ?`, s.Seq, s.Token)
+	case model.SettleRetry:
+		n, err = t.exec(`UPDATE posthouse_work SET state = 0, due_at = ?, token = 0, owner = 0, started_at = 0, retry_count = ?, lost = lost + ?
+			WHERE seq = ? AND state = 1 AND token = ?`, t.now.Add(s.Delay), s.RetryCount+1, s.Lost, s.Seq, s.Token)
+	case model.SettleFailed:
+		// due_at becomes the time of the failure: lists show the newest first.
+		n, err = t.exec(`UPDATE posthouse_work SET state = 2, due_at = ?, token = 0, owner = 0, started_at = 0, retry_count = ?, lost = lost + ?
+			WHERE seq = ? AND state = 1 AND token = ?`, t.now, s.RetryCount+1, s.Lost, s.Seq, s.Token)
+	case model.SettleRelease:
+		dueAt := model.Micros(0)
+		if s.Delay > 0 {
+			dueAt = t.now.Add(s.Delay)
+		}
+		n, err = t.exec(`UPDATE posthouse_work SET state = 0, due_at = coalesce(nullif(?, 0), due_at), token = 0, owner = 0, started_at = 0
+			WHERE seq = ? AND state = 1 AND token = ?`, dueAt, s.Seq, s.Token)
+		return n == 1, err
+	default:
+		return false, &model.Error{Code: model.CodeInvalid, Op: "settle", Err: errNoKind}
+	}
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if s.Kind == model.SettleSuccess {
+		_, err = t.exec(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			s.Seq, s.Queue, s.StartedAt, t.now, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+		return true, err
+	}
+	outcome := model.OutcomeFailed
+	if s.Lost {
+		outcome = model.OutcomeLost
+	}
+	_, err = t.exec(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, outcome, reason, error, http_status)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		s.Seq, s.Replay, s.RetryCount+1, s.StartedAt, s.StartedAt.Add(s.Duration), outcome, string(s.Reason), model.CleanError(s.Error), s.HTTPStatus)
+	return true, err
+}
+
+// Replay makes failed messages pending again, with force also successful ones.
+func (s *Store) Replay(ctx context.Context, ids []uuid.UUID, force bool) ([]model.ReplayResult, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	results := make([]model.ReplayResult, len(ids))
+	err := s.write(ctx, "replay", func(t *tx) error {
+		for i, id := range ids {
+			var err error
+			if results[i], err = replay(t, id, force); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func replay(t *tx, id uuid.UUID, force bool) (model.ReplayResult, error) {
+	var seq model.Seq
+	err := t.query(func(rows *sql.Rows) error { return rows.Scan(&seq) }, `SELECT seq FROM posthouse_message WHERE id = ?`, id[:])
+	if err != nil || seq == 0 {
+		return model.ReplayNotFound, err
+	}
+	n, err := t.exec(`UPDATE posthouse_work SET state = 0, due_at = ?, retry_count = 0, lost = 0, replay = replay + 1
+		WHERE seq = ? AND state = 2`, t.now, seq)
+	if err != nil {
+		return 0, err
+	}
+	if n == 1 {
+		return model.Replayed, nil
+	}
+	if !force {
+		return model.ReplayRefused, nil
+	}
+	var source model.SourceID
+	var last int
+	err = t.query(func(rows *sql.Rows) error { return rows.Scan(&source, &last) },
+		`DELETE FROM posthouse_outcome WHERE seq = ? RETURNING source, replay`, seq)
+	if err != nil || source == 0 {
+		return model.ReplayRefused, err
+	}
+	_, err = t.exec(`INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
+		VALUES (?, ?, 0, ?, 0, 0, 0, 0, 0, ?)`, seq, source, t.now, last+1)
+	if err != nil {
+		return 0, err
+	}
+	return model.Replayed, count(t, map[model.SourceID]int64{source: -1})
+}

@@ -1,0 +1,180 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// AnyDue says whether the queue has due work.
+func (s *Store) AnyDue(ctx context.Context, queue model.SourceID) (due bool, err error) {
+	err = s.read(ctx, "look for due work", func(ctx context.Context, snapshot *sql.Tx) error {
+		return snapshot.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM posthouse_work WHERE queue = ? AND state = 0 AND due_at <= ?)`,
+			queue, s.clock.now()).Scan(&due)
+	})
+	return due, err
+}
+
+// Columns of work, as scanWork wants them.
+const workColumns = `seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay`
+
+func workFields(w *model.Work) []any {
+	return []any{&w.Seq, &w.Queue, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay}
+}
+
+// ClaimWork moves due work to processing.
+func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed []model.Work, err error) {
+	err = s.write(ctx, "claim", func(t *tx) error {
+		startedAt := model.Micros(0)
+		if p.Start {
+			startedAt = t.now
+		}
+		err := t.query(scanWork(&claimed), `UPDATE posthouse_work
+			SET state = 1, token = ?, owner = ?, started_at = CASE WHEN lost > 0 AND retry_count >= ? THEN 0 ELSE ? END
+			WHERE seq IN (SELECT seq FROM posthouse_work WHERE queue = ? AND state = 0 AND due_at <= ? ORDER BY due_at, seq LIMIT ?)
+			AND EXISTS (SELECT 1 FROM posthouse_instance WHERE id = ? AND NOT dead)
+			RETURNING `+workColumns,
+			p.Token, p.Owner, p.AloneFrom, startedAt, p.Queue, t.now, p.Limit, p.Owner)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(claimed, func(a, b model.Work) int {
+			return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
+		})
+		return load(t, claimed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claimed, nil
+}
+
+func scanWork(works *[]model.Work) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var w model.Work
+		if err := rows.Scan(workFields(&w)...); err != nil {
+			return err
+		}
+		*works = append(*works, w)
+		return nil
+	}
+}
+
+// load gives each started work its message.
+func load(t *tx, works []model.Work) error {
+	for i := range works {
+		if works[i].StartedAt == 0 {
+			continue
+		}
+		err := t.query(func(rows *sql.Rows) (err error) {
+			works[i].Message, err = scanMessage(rows)
+			return err
+		}, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.seq = ?`, works[i].Seq)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartWork marks claimed work as started.
+func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []model.Work, err error) {
+	err = s.write(ctx, "start", func(t *tx) error {
+		for _, seq := range p.Seqs {
+			err := t.query(scanWork(&started), `UPDATE posthouse_work SET started_at = ?
+				WHERE seq = ? AND state = 1 AND token = ? AND started_at = 0 RETURNING `+workColumns, t.now, seq, p.Token)
+			if err != nil {
+				return err
+			}
+		}
+		return load(t, started)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return started, nil
+}
+
+// UnstartWork takes the mark of StartWork back.
+func (s *Store) UnstartWork(ctx context.Context, p model.StartParams) (unstarted int, err error) {
+	err = s.write(ctx, "unstart", func(t *tx) error {
+		for _, seq := range p.Seqs {
+			n, err := t.exec(`UPDATE posthouse_work SET started_at = 0
+				WHERE seq = ? AND state = 1 AND token = ? AND started_at <> 0`, seq, p.Token)
+			if err != nil {
+				return err
+			}
+			unstarted += int(n)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return unstarted, nil
+}
+
+// GiveBack returns all work of one claim to pending.
+func (s *Store) GiveBack(ctx context.Context, queue model.SourceID, token model.Token) (given int, err error) {
+	err = s.write(ctx, "give back", func(t *tx) error {
+		n, err := t.exec(`UPDATE posthouse_work SET state = 0, token = 0, owner = 0, started_at = 0
+			WHERE queue = ? AND state = 1 AND token = ?`, queue, token)
+		given = int(n)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return given, nil
+}
+
+// Claims lists the claims under which work of this owner is processing.
+func (s *Store) Claims(ctx context.Context, owner model.InstanceID) (claims []model.Claim, err error) {
+	err = s.read(ctx, "list claims", func(ctx context.Context, snapshot *sql.Tx) error {
+		claims = nil
+		rows, err := snapshot.QueryContext(ctx, `SELECT DISTINCT w.queue, w.token
+			FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
+			WHERE w.owner = ? ORDER BY w.queue, w.token`, owner)
+		return each(rows, err, func(rows *sql.Rows) error {
+			var c model.Claim
+			if err := rows.Scan(&c.Queue, &c.Token); err != nil {
+				return err
+			}
+			claims = append(claims, c)
+			return nil
+		})
+	})
+	return claims, err
+}
+
+// Orphans lists processing work that its owner will not finish.
+func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan, err error) {
+	err = s.read(ctx, "list orphans", func(ctx context.Context, snapshot *sql.Tx) error {
+		orphans = nil
+		now := s.clock.now()
+		rows, err := snapshot.QueryContext(ctx, `SELECT w.seq, w.queue, w.state, w.due_at, w.token, w.owner, w.started_at,
+				w.retry_count, w.lost, w.replay, i.id IS NULL OR i.dead,
+				coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0, 0), s.max_retry, s.backoff, s.orphan_after
+			FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
+			LEFT JOIN posthouse_instance i ON i.id = w.owner
+			WHERE i.id IS NULL OR i.dead OR (w.started_at <> 0 AND w.started_at < ? - s.orphan_after)
+			ORDER BY w.seq LIMIT ?`, now, limit)
+		return each(rows, err, func(rows *sql.Rows) error {
+			o := model.Orphan{Now: now}
+			var backoff string
+			var orphanAfter int64
+			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter)
+			if err := rows.Scan(fields...); err != nil {
+				return err
+			}
+			o.Policy.OrphanAfter = duration(orphanAfter)
+			o.Policy.Backoff, err = parseBackoff(backoff)
+			orphans = append(orphans, o)
+			return err
+		})
+	})
+	return orphans, err
+}
