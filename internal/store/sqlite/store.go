@@ -80,6 +80,13 @@ func openCode(err error) model.Code {
 
 var errNoPath = errors.New("a path is needed: a database in memory keeps nothing")
 
+func init() {
+	// As every distribution's SQLite does it: a commit reaches the disk with
+	// its data and the file's size, but not its time stamps. An error says
+	// that there is no fdatasync here, and changes nothing.
+	_, _ = sqlite.Fdatasync(true)
+}
+
 func (s *Store) open() error {
 	if s.cfg.Path == "" || s.cfg.Path == ":memory:" {
 		return errNoPath

@@ -34,6 +34,14 @@ type Harness struct {
 // Run proves the contract on the database of h. Nothing is skipped.
 func Run(t *testing.T, h Harness) {
 	t.Run("engine", h.engine)
+	for _, topic := range []struct {
+		name string
+		test func(*kit)
+	}{
+		{"putting", putting},
+	} {
+		t.Run(topic.name, func(t *testing.T) { topic.test(h.kit(t)) })
+	}
 }
 
 func (h Harness) engine(t *testing.T) {
