@@ -7,11 +7,12 @@ import (
 // parallelRound claims as much due work as there are free slots, and starts
 // it. It waits for no handler: executions end, and are settled, on their own.
 func (l *lane) parallelRound(woken bool) verdict {
-	if l.tripped() {
-		return l.round("tripped", restFull)
-	}
 	if !l.e.completer.waitForRoom(l.e.stopping) || !l.acquire(l.e.stopping) {
 		return rest
+	}
+	if l.tripped() { // looked at with a free slot in hand: what ended before it has counted
+		<-l.slots
+		return l.round("tripped", restFull)
 	}
 	taken := 1
 	for taken < l.queue.BatchSize && l.tryAcquire() {

@@ -1,0 +1,249 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is an engine on a real SQLite file inside a synctest bubble: its clock,
+// and the store's, is the bubble's.
+type rig struct {
+	t     *testing.T
+	store *sqlite.Store
+	spy   *spyStore
+	queue model.Source
+	cfg   QueueConfig
+
+	mu     sync.Mutex
+	starts []start
+	events []Event
+	begun  time.Time
+}
+
+// start is one call of the handler.
+type start struct {
+	body    string
+	attempt int
+	at      time.Duration // since the rig was made
+}
+
+// inBubble runs f on a fresh rig. change may alter the queue before it is
+// registered.
+func inBubble(t *testing.T, change func(*QueueConfig), f func(t *testing.T, r *rig)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := sqlite.Open(sqlite.Config{Path: filepath.Join(dir, "test.db")})
+		must(t, err)
+		defer func() { must(t, store.Close()) }()
+		_, err = store.MigrateUp(t.Context())
+		must(t, err)
+		r := &rig{t: t, store: store, spy: &spyStore{Store: store}, begun: time.Now()}
+		r.cfg = QueueConfig{Policy: model.RetryPolicy{MaxRetry: 3}, Handler: func(context.Context, model.Work) Result { return Result{} }}
+		if change != nil {
+			change(&r.cfg)
+		}
+		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: policyOf(r.cfg)}})
+		must(t, err)
+		r.queue = sources[0]
+		f(t, r)
+	})
+}
+
+// policyOf is the policy that the engine will use, defaults filled in.
+func policyOf(q QueueConfig) model.RetryPolicy {
+	q.Source.Name = "test"
+	if err := q.setDefaults(); err != nil {
+		panic(err)
+	}
+	return q.Policy
+}
+
+// engine starts an engine on the rig's queue; it is stopped when the bubble ends.
+func (r *rig) engine() *Engine {
+	r.t.Helper()
+	e := r.engineNotStarted()
+	must(r.t, e.Start(r.t.Context()))
+	return e
+}
+
+func (r *rig) engineNotStarted() *Engine {
+	r.t.Helper()
+	q := r.cfg
+	q.Source = r.queue
+	handler := q.Handler
+	q.Handler = func(ctx context.Context, w model.Work) Result {
+		r.mu.Lock()
+		r.starts = append(r.starts, start{string(w.Message.Body), w.Attempt(), time.Since(r.begun)})
+		r.mu.Unlock()
+		return handler(ctx, w)
+	}
+	e, err := New(Config{Store: r.spy, Queues: []QueueConfig{q}, Observe: func(ev Event) {
+		r.mu.Lock()
+		r.events = append(r.events, ev)
+		r.mu.Unlock()
+	}})
+	must(r.t, err)
+	return e
+}
+
+// put keeps messages with these bodies, and wakes e if it is not nil.
+func (r *rig) put(e *Engine, bodies ...string) {
+	r.t.Helper()
+	for _, body := range bodies {
+		id, err := uuid.NewV7()
+		must(r.t, err)
+		must(r.t, r.store.PutMessages(r.t.Context(), model.PutPending, []model.NewMessage{{ID: id, Source: r.queue.ID, Body: []byte(body)}}))
+	}
+	if e != nil {
+		e.Wake(r.queue.ID)
+	}
+}
+
+func (r *rig) calls() []start {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]start(nil), r.starts...)
+}
+
+func (r *rig) bodies() (bodies []string) {
+	for _, c := range r.calls() {
+		bodies = append(bodies, c.body)
+	}
+	return bodies
+}
+
+func (r *rig) stats() model.SourceStats {
+	r.t.Helper()
+	stats, err := r.store.Stats(r.t.Context())
+	must(r.t, err)
+	return stats[0]
+}
+
+// view finds the message with this body.
+func (r *rig) view(body string) (model.MessageView, []model.AttemptView) {
+	r.t.Helper()
+	page, err := r.store.ListMessages(r.t.Context(), model.ListParams{Limit: 500})
+	must(r.t, err)
+	for _, item := range page.Items {
+		m, err := r.store.Body(r.t.Context(), item.ID)
+		must(r.t, err)
+		if string(m.Body) == body {
+			view, attempts, err := r.store.Message(r.t.Context(), item.ID)
+			must(r.t, err)
+			return view, attempts
+		}
+	}
+	r.t.Fatalf("no message %q", body)
+	return model.MessageView{}, nil
+}
+
+// deadInstance joins an instance that will never renew.
+func (r *rig) deadInstance(leaseFor time.Duration) model.InstanceID {
+	r.t.Helper()
+	id := model.InstanceID(randomID())
+	must(r.t, r.store.JoinInstance(r.t.Context(), id, "doomed", model.Micros(leaseFor.Microseconds())))
+	return id
+}
+
+func (r *rig) claimAs(owner model.InstanceID, limit int, start bool) (model.Token, []model.Work) {
+	r.t.Helper()
+	token := model.Token(randomID())
+	works, err := r.store.ClaimWork(r.t.Context(), model.ClaimParams{Queue: r.queue.ID, Owner: owner, Token: token, Limit: limit, Start: start, AloneFrom: 1 << 20})
+	must(r.t, err)
+	return token, works
+}
+
+// spyStore counts the calls of a store, and makes them fail when told to.
+type spyStore struct {
+	Store
+	asked   atomic.Int64 // AnyDue, TakeLease and ClaimWork
+	down    atomic.Bool
+	swallow atomic.Int64 // how many claims are made, and then said to have failed
+}
+
+var errDown = &model.Error{Code: model.CodeUnavailable, Op: "test", Err: errors.New("down")}
+
+func (s *spyStore) check() error {
+	if s.down.Load() {
+		return errDown
+	}
+	return nil
+}
+
+func (s *spyStore) AnyDue(ctx context.Context, q model.SourceID) (bool, error) {
+	s.asked.Add(1)
+	if err := s.check(); err != nil {
+		return false, err
+	}
+	return s.Store.AnyDue(ctx, q)
+}
+
+func (s *spyStore) TakeLease(ctx context.Context, q model.SourceID, id model.InstanceID) (model.Lease, error) {
+	s.asked.Add(1)
+	if err := s.check(); err != nil {
+		return model.Lease{}, err
+	}
+	return s.Store.TakeLease(ctx, q, id)
+}
+
+func (s *spyStore) ClaimWork(ctx context.Context, p model.ClaimParams) ([]model.Work, error) {
+	s.asked.Add(1)
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	works, err := s.Store.ClaimWork(ctx, p)
+	if err == nil && s.swallow.Add(-1) >= 0 {
+		return nil, errDown
+	}
+	return works, err
+}
+
+func (s *spyStore) GiveBack(ctx context.Context, q model.SourceID, token model.Token) (int, error) {
+	if s.swallow.Add(-1) >= 0 {
+		return 0, errDown
+	}
+	return s.Store.GiveBack(ctx, q, token)
+}
+
+func (s *spyStore) Beat(ctx context.Context, p model.HeartbeatParams) (model.Heartbeat, error) {
+	if err := s.check(); err != nil {
+		return model.Heartbeat{}, err
+	}
+	return s.Store.Beat(ctx, p)
+}
+
+func (s *spyStore) Settle(ctx context.Context, settlements []model.Settlement) ([]bool, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s.Store.Settle(ctx, settlements)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func numbered(prefix string, n int) (bodies []string) {
+	for i := range n {
+		bodies = append(bodies, fmt.Sprintf("%s%02d", prefix, i))
+	}
+	return bodies
+}
