@@ -33,6 +33,7 @@ func TestGate(t *testing.T) {
 			order = append(order, "first ends")
 			g.leave()
 			time.Sleep(2 * time.Second)
+			synctest.Wait()
 			want := []string{"first ends", "alone", "alone ends", "next"}
 			for i := range want {
 				if len(order) != len(want) || order[i] != want[i] {

@@ -247,3 +247,33 @@ func numbered(prefix string, n int) (bodies []string) {
 	}
 	return bodies
 }
+
+// crowd counts who is inside at once.
+type crowd struct {
+	mu          sync.Mutex
+	inside, max int
+}
+
+func (c *crowd) enter() (leave func()) {
+	c.mu.Lock()
+	c.inside++
+	c.max = max(c.max, c.inside)
+	c.mu.Unlock()
+	return func() {
+		c.mu.Lock()
+		c.inside--
+		c.mu.Unlock()
+	}
+}
+
+func (c *crowd) now() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inside
+}
+
+func (c *crowd) most() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.max
+}

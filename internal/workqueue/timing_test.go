@@ -102,14 +102,12 @@ func TestRounds(t *testing.T) {
 		})
 	})
 	t.Run("IN-06 two instances on one store never run a serial queue at once, and together in order", func(t *testing.T) {
-		atOnce, most := 0, 0
+		var crowd crowd
 		inBubble(t, func(q *QueueConfig) {
 			q.BatchSize = 3
 			q.Handler = func(context.Context, model.Work) Result {
-				atOnce++
-				most = max(most, atOnce)
+				defer crowd.enter()()
 				time.Sleep(10 * time.Millisecond)
-				atOnce--
 				return Result{}
 			}
 		}, func(t *testing.T, r *rig) {
@@ -119,7 +117,7 @@ func TestRounds(t *testing.T) {
 			defer a.Stop()
 			defer b.Stop()
 			time.Sleep(time.Minute)
-			if most != 1 {
+			if most := crowd.most(); most != 1 {
 				t.Errorf("%d at once", most)
 			}
 			if diff := cmp.Diff(want, r.bodies()); diff != "" {
@@ -282,13 +280,11 @@ func TestTimeouts(t *testing.T) {
 func TestParallel(t *testing.T) {
 	parallel := func(q *QueueConfig) { q.Order, q.Concurrency = Parallel, 8 }
 	t.Run("IN-06 parallel executes at most concurrency at once, slow ones delay no other", func(t *testing.T) {
-		atOnce, most := 0, 0
+		var crowd crowd
 		inBubble(t, func(q *QueueConfig) {
 			parallel(q)
 			q.Handler = func(_ context.Context, w model.Work) Result {
-				atOnce++
-				most = max(most, atOnce)
-				defer func() { atOnce-- }()
+				defer crowd.enter()()
 				if string(w.Message.Body) == "slow" {
 					time.Sleep(20 * time.Second)
 				} else {
@@ -301,8 +297,8 @@ func TestParallel(t *testing.T) {
 			e := r.engine()
 			defer e.Stop()
 			time.Sleep(1100 * time.Millisecond)
-			if s := r.stats(); s.Success != 60 || s.Processing != 2 || most != 8 {
-				t.Errorf("success %d, processing %d, at most %d at once; want 60, 2, 8", s.Success, s.Processing, most)
+			if s := r.stats(); s.Success != 60 || s.Processing != 2 || crowd.most() != 8 {
+				t.Errorf("success %d, processing %d, at most %d at once; want 60, 2, 8", s.Success, s.Processing, crowd.most())
 			}
 		})
 	})
