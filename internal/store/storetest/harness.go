@@ -39,6 +39,9 @@ func Run(t *testing.T, h Harness) {
 		test func(*kit)
 	}{
 		{"putting", putting},
+		{"transitions", transitions},
+		{"claiming", claiming},
+		{"replaying", replaying},
 	} {
 		t.Run(topic.name, func(t *testing.T) { topic.test(h.kit(t)) })
 	}
