@@ -1,0 +1,109 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// sourceStats is a member of GET /v1/inbox/stats.
+type sourceStats struct {
+	Source     string `json:"source"`
+	Pending    int    `json:"pending"`
+	Retrying   int    `json:"retrying"`
+	Processing int    `json:"processing"`
+	Success    int    `json:"success"`
+	Failed     int    `json:"failed"`
+}
+
+// message is GET /v1/inbox/messages/{id}.
+type message struct {
+	ID         string    `json:"id"`
+	State      string    `json:"state"`
+	RetryCount int       `json:"retry_count"`
+	Error      string    `json:"error"`
+	Attempts   []attempt `json:"attempts"`
+}
+
+type attempt struct {
+	N       int    `json:"n"`
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason"`
+	Error   string `json:"error"`
+}
+
+func (s *server) stats() (map[string]sourceStats, error) {
+	body, err := get("http://" + s.admin + "/v1/inbox/stats")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Sources []sourceStats `json:"sources"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("/v1/inbox/stats: %w", err)
+	}
+	bySource := map[string]sourceStats{}
+	for _, st := range answer.Sources {
+		bySource[st.Source] = st
+	}
+	return bySource, nil
+}
+
+// unfinished returns an error that says what is still to be done, if anything.
+func (s *server) unfinished() error {
+	stats, err := s.stats()
+	if err != nil {
+		return err
+	}
+	if len(stats) == 0 {
+		return fmt.Errorf("the stats name no source")
+	}
+	for name, st := range stats {
+		if st.Pending+st.Retrying+st.Processing > 0 {
+			return fmt.Errorf("source %s: %d pending, %d retrying, %d processing", name, st.Pending, st.Retrying, st.Processing)
+		}
+	}
+	return nil
+}
+
+func (s *server) message(id uuid.UUID) (m message, err error) {
+	body, err := get("http://" + s.admin + "/v1/inbox/messages/" + id.String())
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, fmt.Errorf("message %s: %w", id, err)
+	}
+	return m, nil
+}
+
+// metric sums the samples of one metric that carry all these labels, each
+// written as name="value".
+func (s *server) metric(name string, labels ...string) (sum float64, err error) {
+	page, err := get("http://" + s.admin + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+samples:
+	for line := range strings.Lines(string(page)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		if !strings.HasPrefix(series, name+"{") {
+			continue
+		}
+		for _, label := range labels {
+			if !strings.Contains(series, label) {
+				continue samples
+			}
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", name, err)
+		}
+		sum += v
+	}
+	return sum, nil
+}

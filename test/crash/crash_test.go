@@ -1,0 +1,168 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/posthouse/posthouse/internal/crashpoint"
+)
+
+// A kill ends the server at the n-th passage of a named point, or, where point
+// is empty, some time after its start.
+type kill struct {
+	point string
+	n     int
+	after time.Duration
+}
+
+func (k kill) String() string {
+	if k.point == "" {
+		return fmt.Sprintf("%v after the start", k.after)
+	}
+	return fmt.Sprintf("%s:%d", k.point, k.n)
+}
+
+// points are the named points, and up to which passage the kill may wait. One
+// is passed for each message, the others for each batch.
+var points = []struct {
+	name string
+	upTo int
+}{
+	{crashpoint.BeforePutCommit, 6},
+	{crashpoint.AfterPutCommit, 6},
+	{crashpoint.AfterClaim, 6},
+	{crashpoint.AfterStart, 6},
+	{crashpoint.AfterHandler, 60},
+	{crashpoint.BeforeSettle, 6},
+	{crashpoint.AfterSettle, 6},
+}
+
+// How long a server may live without reaching the point of its kill.
+const pointPatience = 30 * time.Second
+
+// crashPlan is how much is pushed into one server, and how often it is killed.
+type crashPlan struct {
+	pushes, atEachPoint, atRandom int
+}
+
+// kills draws the plan's kills, in an order of their own.
+func (p crashPlan) kills(random *rand.Rand) []kill {
+	var all []kill
+	for range p.atEachPoint {
+		for _, point := range points {
+			all = append(all, kill{point: point.name, n: 1 + random.IntN(point.upTo)})
+		}
+	}
+	for range p.atRandom {
+		all = append(all, kill{after: time.Duration(random.Int64N(int64(1500 * time.Millisecond)))})
+	}
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// Each database gets 10,000 pushes (640,000 in the long form), one half into
+// sources in serial order, the other into parallel ones. MySQL speaks the
+// dialect of MariaDB: its form is shorter.
+func TestCrashesLoseNothingThatWasAcknowledged(t *testing.T) {
+	long, short := crashPlan{5_000, 3, 3}, crashPlan{1_500, 1, 1}
+	if os.Getenv("POSTHOUSE_SOAK") == "1" {
+		long, short = crashPlan{320_000, 20, 60}, crashPlan{40_000, 5, 15}
+	}
+	inEachOrder(t, "AC-8 IN-14", func(t *testing.T, e engine, order string) {
+		plan := long
+		if e.name == "MySQL" {
+			plan = short
+		}
+		runCrashes(t, e.fresh(t), order, plan)
+	})
+}
+
+func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
+	t.Helper()
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	kills := plan.kills(random)
+	t.Logf("%d pushes, %d kills, seed %d", plan.pushes, len(kills), seed)
+
+	const refusedRetries = 2
+	target := newTarget(t, unhurried)
+	cfg := serverConfig{Store: storeURL}
+	// So many tries that no innocent message spends them all on kills.
+	for _, name := range []string{"one", "two"} {
+		cfg.Sources = append(cfg.Sources, sourceConfig{Name: name, Order: order, Target: target.url, MaxRetry: 50})
+	}
+	cfg.Sources = append(cfg.Sources, sourceConfig{Name: refused, Order: order, Target: target.url, MaxRetry: refusedRetries})
+	server := newServer(t, cfg)
+	// One message in ten goes to the source refused.
+	load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"one", "two", "one", "two", "one", "two", "one", "two", "one", refused}})
+
+	left := plan.pushes
+	grant := func(n int) {
+		n = min(n, left)
+		left -= n
+		load.grant(n)
+	}
+	inFlight := map[claimed]bool{}
+	for i, k := range kills {
+		server.start(k.env())
+		grant(left / (len(kills) + 1 - i))
+		k.await(t, server, load, grant)
+		if err := inspect(storeURL, func(db *database) error { return db.inFlight(context.Background(), inFlight) }); err != nil {
+			t.Fatalf("after kill %d, %v: %v", i, k, err)
+		}
+	}
+	server.start("")
+	grant(left)
+	server.waitReady()
+	load.wait()
+	eventually(t, 3*time.Minute, "everything is handled", server.unfinished)
+	server.terminate()
+
+	a := audit{Store: storeURL, Load: load, Target: target, InFlight: len(inFlight), RefusedTries: refusedRetries + 1, Fails: failsFirst}
+	if order == "serial" {
+		a.Serial = []string{"one", "two", refused}
+	}
+	a.run(t)
+}
+
+func (k kill) env() string {
+	if k.point == "" {
+		return ""
+	}
+	return k.String()
+}
+
+// await returns when the kill has happened. While it does not, and the senders
+// are idle, it allows them more.
+func (k kill) await(t *testing.T, s *server, l *load, grant func(int)) {
+	t.Helper()
+	_, exited := s.process()
+	deadline := time.After(pointPatience)
+	more := time.NewTicker(200 * time.Millisecond)
+	defer more.Stop()
+	var moment <-chan time.Time
+	if k.point == "" {
+		moment = time.After(k.after)
+	}
+	for {
+		select {
+		case <-exited:
+			if !s.wasKilled() {
+				t.Fatalf("before the kill %v the server ended by itself: %s", k, s.ending())
+			}
+			return
+		case <-moment:
+			s.kill()
+		case <-more.C:
+			if l.idle() {
+				grant(50)
+			}
+		case <-deadline:
+			t.Fatalf("the server has lived %v and not reached its kill, %v", pointPatience, k)
+		}
+	}
+}

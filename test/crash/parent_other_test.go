@@ -1,0 +1,8 @@
+//go:build !linux
+
+package crash
+
+import "syscall"
+
+// dieWithParent: elsewhere a child outlives a test's process that is killed.
+func dieWithParent() *syscall.SysProcAttr { return nil }
