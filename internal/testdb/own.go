@@ -28,7 +28,7 @@ type Server struct {
 func Own(t testing.TB, name string) *Server {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has to be short, and the server's user has to get in.
-	dir, err := os.MkdirTemp("", "posthouse-own-")
+	dir, err := os.MkdirTemp("", "posthouse-own-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatalf("making a folder for a %s: %v", name, err)
 	}
@@ -42,7 +42,7 @@ func Own(t testing.TB, name string) *Server {
 			s.env = append(s.env, kv)
 		}
 	}
-	s.env = append(s.env, "POSTHOUSE_SERVICES_DIR="+dir, fmt.Sprintf("POSTHOUSE_SERVICES_%s_PORT=%d", upper, port))
+	s.env = append(s.env, "POSTHOUSE_SERVICES_DIR="+dir, "POSTHOUSE_SERVICES_"+upper+"_PORT="+port)
 	t.Cleanup(func() {
 		if err := s.run("clean"); err != nil {
 			t.Error(err)
@@ -56,7 +56,7 @@ func Own(t testing.TB, name string) *Server {
 	if name == "postgres" {
 		scheme = name
 	}
-	s.URL = fmt.Sprintf("%s://posthouse:posthouse@127.0.0.1:%d/posthouse", scheme, port)
+	s.URL = scheme + "://posthouse:posthouse@127.0.0.1:" + port + "/posthouse"
 	return s
 }
 
@@ -87,12 +87,16 @@ func (s *Server) run(command string) error {
 	return nil
 }
 
-func freePort(t testing.TB) int {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("looking for a free port: %v", err)
 	}
 	defer l.Close() //nolint:errcheck // nothing was sent
-	return l.Addr().(*net.TCPAddr).Port
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatalf("looking for a free port: %v", err)
+	}
+	return port
 }

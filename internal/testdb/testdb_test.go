@@ -85,6 +85,7 @@ func TestAMissingOrWrongServerFailsTheTest(t *testing.T) {
 }
 
 func TestAnOwnServerStopsAndStartsWithItsData(t *testing.T) {
+	t.Parallel()
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
