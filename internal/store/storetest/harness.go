@@ -34,6 +34,7 @@ type Harness struct {
 // Run proves the contract on the database of h. Nothing is skipped.
 func Run(t *testing.T, h Harness) {
 	t.Run("engine", h.engine)
+	t.Run("schema", h.schema)
 	for _, topic := range []struct {
 		name string
 		test func(*kit)
@@ -42,6 +43,10 @@ func Run(t *testing.T, h Harness) {
 		{"transitions", transitions},
 		{"claiming", claiming},
 		{"replaying", replaying},
+		{"instances", instances},
+		{"leases", leases},
+		{"orphans", orphans},
+		{"listing", listing},
 	} {
 		t.Run(topic.name, func(t *testing.T) { topic.test(h.kit(t)) })
 	}
