@@ -99,6 +99,21 @@ const (
 	SettleRelease
 )
 
+// String is the word that metrics and logs use.
+func (k SettleKind) String() string {
+	switch k {
+	case SettleSuccess:
+		return "success"
+	case SettleRetry:
+		return "retry"
+	case SettleFailed:
+		return "failed"
+	case SettleRelease:
+		return "released"
+	}
+	return fmt.Sprintf("settle(%d)", int8(k))
+}
+
 // Settlement ends one claim. The store applies it only where the row is
 // processing under Token.
 type Settlement struct {

@@ -97,7 +97,8 @@ func (c *Config) setDefaults() error {
 	queues := make([]QueueConfig, len(c.Queues))
 	seen := map[model.SourceID]bool{}
 	for i, q := range c.Queues {
-		if err := q.setDefaults(); err != nil {
+		q = q.WithDefaults()
+		if err := q.validate(); err != nil {
 			return fmt.Errorf("workqueue: queue %q: %w", q.Source.Name, err)
 		}
 		if seen[q.Source.ID] {
@@ -110,7 +111,8 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-func (q *QueueConfig) setDefaults() error {
+// WithDefaults returns q with every number that was left out filled in.
+func (q QueueConfig) WithDefaults() QueueConfig {
 	orDefault(&q.Order, Serial)
 	orDefault(&q.Policy.OrphanAfter, 5*time.Minute)
 	orDefault(&q.RoundInterval, 2*time.Second)
@@ -121,6 +123,10 @@ func (q *QueueConfig) setDefaults() error {
 	if len(q.Policy.Backoff) == 0 {
 		q.Policy.Backoff = []time.Duration{30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 	}
+	return q
+}
+
+func (q QueueConfig) validate() error {
 	switch {
 	case q.Handler == nil:
 		return fmt.Errorf("Handler is missing")

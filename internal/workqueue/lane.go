@@ -203,25 +203,11 @@ func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingS
 		if late {
 			m.late.WithLabelValues(name).Inc()
 		}
-		m.attempts.WithLabelValues(name, kindWord(s.Kind), string(s.Reason)).Inc()
+		m.attempts.WithLabelValues(name, s.Kind.String(), string(s.Reason)).Inc()
 		l.e.cfg.Observe(Event{Queue: l.queue.Source, Work: w, Kind: s.Kind, Reason: s.Reason, Error: s.Error,
 			Duration: e.duration, Wait: s.Delay, Late: late, Lost: !applied && certain})
 		after(applied || !certain)
 	}}
-}
-
-func kindWord(k model.SettleKind) string {
-	switch k {
-	case model.SettleSuccess:
-		return "success"
-	case model.SettleRetry:
-		return "retry"
-	case model.SettleFailed:
-		return "failed"
-	case model.SettleRelease:
-		return "released"
-	}
-	return "unknown"
 }
 
 func (l *lane) round(result string, v verdict) verdict {

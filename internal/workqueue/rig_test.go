@@ -57,20 +57,11 @@ func inBubble(t *testing.T, change func(*QueueConfig), f func(t *testing.T, r *r
 		if change != nil {
 			change(&r.cfg)
 		}
-		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: policyOf(r.cfg)}})
+		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: r.cfg.WithDefaults().Policy}})
 		must(t, err)
 		r.queue = sources[0]
 		f(t, r)
 	})
-}
-
-// policyOf is the policy that the engine will use, defaults filled in.
-func policyOf(q QueueConfig) model.RetryPolicy {
-	q.Source.Name = "test"
-	if err := q.setDefaults(); err != nil {
-		panic(err)
-	}
-	return q.Policy
 }
 
 // engine starts an engine on the rig's queue; it is stopped when the bubble ends.

@@ -1,0 +1,154 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/workqueue"
+)
+
+// Store keeps messages and their states. The packages of this module that open
+// a database return one; its tables must be up to date.
+type Store interface {
+	workqueue.Store
+	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
+	Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error)
+	Stats(ctx context.Context) ([]model.SourceStats, error)
+}
+
+// Order is how the messages of one source are handled.
+type Order string
+
+const (
+	// Serial: one after the other, one at a time in the whole cluster.
+	Serial Order = "serial"
+	// Parallel: several at once, in no order.
+	Parallel Order = "parallel"
+)
+
+// Verification is how a source's pushes are verified.
+type Verification struct {
+	Kind     string   // "none" or "hmac": HMAC-SHA256 over the raw body
+	Header   string   // hmac: the header that carries the signature
+	Prefix   string   // hmac: what stands before it there, "sha256="
+	Encoding string   // hmac: "hex" or "base64"
+	Secrets  [][]byte // hmac: any of them may have signed
+}
+
+// NoVerification takes every push, from whomever it comes.
+func NoVerification() Verification { return Verification{Kind: "none"} }
+
+// Source is one sender: how its pushes are taken in, and how its messages are
+// handled. The zero value of each number means its default.
+type Source struct {
+	Name   string // the last part of its path, /in/{name}
+	Verify Verification
+	// Accept is an expression over body, headers, query, content_type and
+	// size: a push for which it is false is acknowledged and not kept, one on
+	// which it cannot be evaluated is kept and marked. Empty keeps all.
+	Accept       string
+	Acknowledge  Acknowledge
+	AnswerWithin time.Duration // default 2s, counted from the request's headers
+	BodyLimit    int64         // bytes, default 1 MiB
+	InFlight     int           // pushes that are received at once, default 256
+	Handler      Handler       // nil: messages are kept, and none is consumed
+	Consume      Consume
+}
+
+// Acknowledge is the answer to a push that was kept, or is not wanted.
+type Acknowledge struct {
+	Status      int // 2xx, default 200
+	Body        string
+	ContentType string // default text/plain
+}
+
+// Consume says how messages are handled.
+type Consume struct {
+	// Paused is the first value of the source's switch; what an operator has
+	// set since is kept in the store, and wins.
+	Paused        bool
+	Order         Order           // default Serial
+	Concurrency   int             // handlers at once in Parallel, default 64
+	RoundInterval time.Duration   // longest wait when nothing is due, default 2s
+	BatchSize     int             // messages a round takes at most, default 50
+	Retry         *int            // tries after the first, default 3
+	Backoff       []time.Duration // waits before them, the last repeats; default 30s, 2m, 10m
+	OrphanAfter   time.Duration   // how long a started message may stay processing, default 5m; at least 2 × Timeout
+	Timeout       time.Duration   // of one attempt, default 60s
+	TripAfter     int             // timeouts in a row that end a round, default 3
+}
+
+// Config is what an Inbox is made of.
+type Config struct {
+	Store    Store
+	Sources  []Source
+	Instance string        // this process's name, for people; default "posthouse"
+	Lease    time.Duration // how long a silent process counts as living, default 30s, at least 1s
+	Drain    time.Duration // how long Stop waits for running handlers, default 25s
+	Memory   int64         // bound of all bodies being received, in bytes; default 256 MiB
+	// HashCredential replaces credentials in what is kept of headers and query.
+	// Default: they are removed.
+	HashCredential func(credential []byte) string
+	Logger         *slog.Logger          // default: none
+	Registerer     prometheus.Registerer // default: none
+	// Observe is told how each attempt ended. It must not block.
+	Observe func(Attempt)
+}
+
+// Attempt tells how one attempt to handle a message ended.
+type Attempt struct {
+	MessageID string
+	Source    string
+	N         int    // 1 for the first since the last replay
+	Outcome   string // "success", "retry", "failed" or "released"
+	Reason    string // why it did not succeed, a word of a closed set
+	Error     string // what the handler said; may contain what the target answered
+	Duration  time.Duration
+	NextIn    time.Duration // until the next attempt, where there is one
+	Late      bool          // it succeeded, after its timeout
+	Fenced    bool          // others had taken the message over: it counts for nothing
+	// Size of the body, in bytes.
+	Size int
+	// Body is the exact body. It must not be changed, nor kept.
+	Body []byte
+}
+
+func (s Source) spec() model.SourceSpec {
+	return model.SourceSpec{Name: s.Name, Enabled: !s.Consume.Paused, Policy: s.queue().Policy}
+}
+
+// queue translates what concerns consuming. Defaults that the store must know
+// are filled in here.
+func (s Source) queue() workqueue.QueueConfig {
+	c := s.Consume
+	retry := 3
+	if c.Retry != nil {
+		retry = *c.Retry
+	}
+	q := workqueue.QueueConfig{
+		Order:         workqueue.Order(c.Order),
+		Policy:        model.RetryPolicy{MaxRetry: retry, Backoff: c.Backoff, OrphanAfter: c.OrphanAfter},
+		RoundInterval: c.RoundInterval, BatchSize: c.BatchSize, Timeout: c.Timeout, TripAfter: c.TripAfter, Concurrency: c.Concurrency,
+	}
+	return q.WithDefaults()
+}
+
+func (c *Config) validate() error {
+	if c.Store == nil {
+		return fmt.Errorf("inbox: Store is missing")
+	}
+	for _, s := range c.Sources {
+		if s.Name == "" {
+			return fmt.Errorf("inbox: a source has no Name")
+		}
+		if s.Verify.Kind == "" {
+			return fmt.Errorf("inbox: source %q: Verify is missing; write NoVerification() where none is wanted", s.Name)
+		}
+	}
+	return nil
+}

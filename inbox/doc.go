@@ -1,0 +1,16 @@
+// Package inbox receives what third parties push without losing any of it, and
+// hands each message to a handler in the background.
+//
+// A push is answered 2xx when, and only when, its message is durably kept;
+// handling comes afterwards, at least once, with retries, one at a time per
+// source unless the source asks for more. Handlers must therefore bear to see
+// a message twice: after a crash between a handler's effect and its outcome
+// being written down, it is executed again.
+//
+//	box, err := inbox.Open(ctx, inbox.Config{Store: store, Sources: []inbox.Source{{
+//		Name: "orders", Verify: inbox.NoVerification(), Handler: inbox.HandlerFunc(handle),
+//	}}})
+//	http.Handle("/in/", box)
+//
+// The states of a message are drawn in the documentation under Concepts.
+package inbox

@@ -1,0 +1,96 @@
+// Package posthouse holds no code: it is where the layout of the module is
+// tested.
+package posthouse
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/posthouse/posthouse/"
+
+type room struct {
+	pkg  string
+	may  []string
+	why  string
+	libs []string // libraries that this package alone may import
+}
+
+// layout says, for each package, which packages of this module it may import,
+// and why. Imports run one way: the command knows the app, the app knows every
+// room, domain rooms know the model and what lies below them, and adapters know
+// the model alone. A prefix ending in /... stands for everything below it.
+var layout = []room{
+	{"internal/model", nil, "it is the vocabulary: it knows nobody and does no I/O", nil},
+	{"internal/crashpoint", nil, "it is a marker", nil},
+	{"internal/expression", nil, "it is a language", []string{"github.com/expr-lang/expr", "github.com/cockroachdb/apd"}},
+	{"internal/telemetry", nil, "everybody may use it, so it uses nobody", nil},
+	{"internal/config", nil, "it reads a file; what follows from it is the app's business", []string{"github.com/goccy/go-yaml"}},
+	{"internal/config/gen", []string{"internal/config"}, "it writes the reference", nil},
+	{"internal/store", nil, "it is a signpost", nil},
+	{"internal/store/migrate", []string{"internal/model"}, "an adapter's tool", nil},
+	{"internal/store/columns", []string{"internal/model"}, "what the adapters share", nil},
+	{"internal/store/storetest", []string{"internal/model"}, "the contract of an adapter", nil},
+	{"internal/store/sqlite/...", adapter, "an adapter knows the model, never a domain", []string{"modernc.org/sqlite"}},
+	{"internal/store/postgres/...", adapter, "an adapter knows the model, never a domain", []string{"github.com/jackc/pgx"}},
+	{"internal/store/mysql/...", adapter, "an adapter knows the model, never a domain", []string{"github.com/go-sql-driver/mysql"}},
+	{"internal/workqueue", []string{"internal/model", "internal/crashpoint"}, "the queue knows no store, no HTTP and no source of messages", nil},
+	{"internal/ingest/verify", nil, "signatures are pure", nil},
+	{"internal/ingest", []string{"internal/model", "internal/crashpoint", "internal/ingest/verify", "internal/expression"}, "the door knows no store", nil},
+	{"internal/httptarget", []string{"internal/model"}, "an adapter knows the model, never a domain", nil},
+	{"inbox", []string{"internal/model", "internal/ingest", "internal/ingest/verify", "internal/expression", "internal/workqueue"},
+		"whoever imports it must not link a database driver, nor the binary's rooms", nil},
+	{"internal/httpapi", []string{"internal/model", "internal/ingest", "internal/telemetry"}, "it shows what the app hands it", []string{"github.com/danielgtaylor/huma"}},
+	{"internal/app", []string{"inbox", "internal/..."}, "it alone knows every room", nil},
+	{"cmd/posthouse", []string{"internal/app", "internal/config", "internal/expression", "internal/httpapi", "internal/model", "internal/telemetry"},
+		"it turns flags into a configuration, and answers into text", []string{"github.com/alecthomas/kong"}},
+	{"internal/testdb", nil, "it is for tests", nil},
+	{"test/...", []string{"..."}, "tests of the whole may use all of it", nil},
+	{"bench/...", []string{"..."}, "measurements of the whole may use all of it", nil},
+}
+
+var adapter = []string{"internal/model", "internal/crashpoint", "internal/store/migrate", "internal/store/columns"}
+
+func TestImportsRunOneWay(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-e", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		pkg = strings.TrimPrefix(pkg, module)
+		if pkg+"/" == module {
+			continue
+		}
+		rule := slices.IndexFunc(layout, func(r room) bool { return matches(r.pkg, pkg) })
+		if rule < 0 {
+			t.Errorf("%s has no place in the layout: add it to the table in layout_test.go, with what it may import", pkg)
+			continue
+		}
+		for imported := range strings.FieldsSeq(imports) {
+			if own, ok := strings.CutPrefix(imported, module); ok {
+				if !matches(layout[rule].pkg, own) && !slices.ContainsFunc(layout[rule].may, func(p string) bool { return matches(p, own) }) {
+					t.Errorf("%s imports %s: %s", pkg, own, layout[rule].why)
+				}
+				continue
+			}
+			for _, owner := range layout {
+				for _, lib := range owner.libs {
+					if strings.HasPrefix(imported, lib) && !matches(owner.pkg, pkg) && !strings.HasPrefix(pkg, "test/") && !strings.HasPrefix(pkg, "bench/") && pkg != "internal/testdb" {
+						t.Errorf("%s imports %s: that library belongs to %s alone", pkg, imported, owner.pkg)
+					}
+				}
+			}
+		}
+	}
+}
+
+// matches says whether the package is the one that the pattern names.
+func matches(pattern, pkg string) bool {
+	if prefix, all := strings.CutSuffix(pattern, "..."); all {
+		return strings.HasPrefix(pkg+"/", prefix)
+	}
+	return pattern == pkg
+}
