@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -246,15 +247,11 @@ func (k *key) word(t text) complaint {
 	if !t.outside {
 		shown = printable(t.value)
 	}
-	for _, word := range k.oneOf {
-		if t.value == word {
-			return complaint{}
-		}
+	if slices.Contains(k.oneOf, t.value) {
+		return complaint{}
 	}
-	for _, word := range k.later {
-		if t.value == word {
-			return complaint{word + " is not available in this version yet", "write " + k.wants()}
-		}
+	if slices.Contains(k.later, t.value) {
+		return complaint{t.value + " is not available in this version yet", "write " + k.wants()}
 	}
 	if near := closest(t.value, k.oneOf); near != "" && !t.outside {
 		return complaint{shown + " is not " + k.wants(), "did you mean " + near + "?"}

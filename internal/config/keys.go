@@ -123,9 +123,6 @@ func (r *KeyRing) find(id string) *Key {
 	return nil
 }
 
-// String is the key's id.
-func (k Key) String() string { return k.ID }
-
 // Format writes the key's id, whichever the verb.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(k.ID)) }
 

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -56,21 +55,15 @@ type key struct {
 	example  string
 }
 
-var schemas sync.Map // reflect.Type of a struct → []key
-
 // keysOf returns the keys that a struct of the configuration declares, in its order. A tag that makes no sense is a
 // mistake in this package, met by its first test: it panics.
 func keysOf(t reflect.Type) []key {
-	if known, ok := schemas.Load(t); ok {
-		return known.([]key)
-	}
 	var keys []key
 	for _, field := range reflect.VisibleFields(t) {
 		if name := field.Tag.Get("yaml"); name != "-" {
 			keys = append(keys, newKey(t, field, name))
 		}
 	}
-	schemas.Store(t, keys)
 	return keys
 }
 
