@@ -47,6 +47,7 @@ func Run(t *testing.T, h Harness) {
 		{"leases", leases},
 		{"orphans", orphans},
 		{"listing", listing},
+		{"calls", calls},
 	} {
 		t.Run(topic.name, func(t *testing.T) { topic.test(h.kit(t)) })
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -238,6 +240,35 @@ func (k *kit) number(query string) (n int64) {
 	k.Helper()
 	k.must(k.raw.QueryRowContext(k.ctx(), query).Scan(&n))
 	return n
+}
+
+// dump is the content of tables as text, to compare.
+func (k *kit) dump(tables []string) string {
+	k.Helper()
+	var text strings.Builder
+	for _, table := range tables {
+		rows, err := k.raw.QueryContext(k.ctx(), "SELECT * FROM posthouse_"+table)
+		k.must(err)
+		columns, err := rows.Columns()
+		k.must(err)
+		var lines []string
+		for rows.Next() {
+			fields := make([]any, len(columns))
+			for i := range fields {
+				fields[i] = new(any)
+			}
+			k.must(rows.Scan(fields...))
+			var line strings.Builder
+			for _, field := range fields {
+				fmt.Fprintf(&line, "%v|", *field.(*any))
+			}
+			lines = append(lines, line.String())
+		}
+		k.must(rows.Err())
+		slices.Sort(lines)
+		fmt.Fprintln(&text, table, strings.Join(lines, "\n"))
+	}
+	return text.String()
 }
 
 // stats are those of one source.
