@@ -221,7 +221,7 @@ func TestNoFormattingShowsASecret(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		fmt.Fprintf(&out, verb+"\n"+verb+"\n"+verb+"\n", ring, ring.Current(), struct{ Ring *KeyRing }{ring})
 	}
-	shown := []string{key, fmt.Sprintf("%x", key), fmt.Sprint([]byte(key)), fmt.Sprintf("%#v", []byte(key))}
+	shown := []string{key, fmt.Sprintf("%x", key), fmt.Sprintf("%v", []byte(key)), fmt.Sprintf("%#v", []byte(key))}
 	for _, form := range shown {
 		if strings.Contains(out.String(), form) {
 			t.Errorf("a key is shown:\n%s", out.String())
