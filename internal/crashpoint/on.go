@@ -10,6 +10,9 @@ import (
 	"syscall"
 )
 
+// Enabled says whether this build can be made to crash.
+const Enabled = true
+
 var (
 	wanted string
 	left   atomic.Int64

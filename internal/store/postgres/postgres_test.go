@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/posthouse/posthouse/internal/store/storetest"
+	"github.com/posthouse/posthouse/internal/testdb"
+)
+
+var _ storetest.Store = (*Store)(nil)
+
+func harness() storetest.Harness {
+	return storetest.Harness{
+		Engine: "PostgreSQL",
+		Version: func(t *testing.T, s storetest.Store) string {
+			var version string
+			if err := other(t, s.(*Store)).QueryRow("SELECT version()").Scan(&version); err != nil {
+				t.Fatal(err)
+			}
+			return version
+		},
+		Open: func(t *testing.T) storetest.Store {
+			s := open(t, Config{URL: testdb.Postgres(t)})
+			migrated(t, s)
+			return s
+		},
+		OpenEmpty: func(t *testing.T) storetest.Store { return open(t, Config{URL: testdb.Postgres(t)}) },
+		Again: func(t *testing.T, s storetest.Store) storetest.Store {
+			return open(t, Config{URL: s.(*Store).pool.Config().ConnString()})
+		},
+		DB: func(t *testing.T, s storetest.Store) *sql.DB { return other(t, s.(*Store)) },
+		Lock: func(t *testing.T, s storetest.Store) func() {
+			tx, err := other(t, s.(*Store)).Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec("LOCK TABLE posthouse_message IN ACCESS EXCLUSIVE MODE"); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := tx.Rollback(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	}
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+func open(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func migrated(t testing.TB, s *Store) {
+	t.Helper()
+	if _, err := s.MigrateUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// other connects to the same database, as another program does.
+func other(t testing.TB, s *Store) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", s.pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+var _ = stdlib.GetDefaultDriver // registers "pgx"

@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/migrate"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// versions are the schema's. That the files are sound is proven by every test.
+var versions = func() []migrate.Migration {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err)
+	}
+	all, err := migrate.Load(sub)
+	if err != nil {
+		panic(err)
+	}
+	return all
+}()
+
+// MigrateUp brings the schema to the newest version and returns what it applied.
+func (s *Store) MigrateUp(ctx context.Context) ([]int, error) {
+	return migrate.Up(ctx, migrator{s}, versions)
+}
+
+// MigrateDown takes one version back, with all its data, and returns it.
+func (s *Store) MigrateDown(ctx context.Context) (int, error) {
+	return migrate.Down(ctx, migrator{s}, versions)
+}
+
+// SchemaStatus lists all versions, applied or not.
+func (s *Store) SchemaStatus(ctx context.Context) ([]model.SchemaVersion, error) {
+	return migrate.Status(ctx, migrator{s}, versions)
+}
+
+// CheckReady refuses another schema than this binary's, and a server that does
+// not write through to the disk.
+func (s *Store) CheckReady(ctx context.Context) error {
+	if err := migrate.Check(ctx, migrator{s}, versions); err != nil {
+		return err
+	}
+	if s.allowUnsafe {
+		return nil
+	}
+	const op = "check durability"
+	var fsync, commit string
+	err := s.read(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit')`).Scan(&fsync, &commit)
+	})
+	if err != nil {
+		return err
+	}
+	if fsync != "on" || (commit != "on" && commit != "remote_apply") {
+		return &model.Error{Code: model.CodeUnsafe, Op: op,
+			Err: fmt.Errorf("fsync is %s and synchronous_commit is %s: a commit may be lost with the power", fsync, commit)}
+	}
+	return nil
+}
+
+// Ping checks that messages could be written now: it fails on a server that is
+// read only, and where the table is locked.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.exec(ctx, "ping", `UPDATE posthouse_message SET size = size WHERE seq = 0`)
+	return err
+}
+
+// migrationLock is the advisory lock of migrations. It is let go with the
+// transaction.
+const migrationLock = 0x706f7374686f7573
+
+// migrator runs migrations. DDL is transactional here.
+type migrator struct{ s *Store }
+
+func (m migrator) Applied(ctx context.Context) (applied []model.SchemaVersion, err error) {
+	err = m.s.read(ctx, "read schema versions", func(ctx context.Context, c *pgxpool.Conn) (err error) {
+		applied, err = readVersions(ctx, c)
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42P01" { // no such table
+			return nil
+		}
+		return err
+	})
+	return applied, err
+}
+
+func readVersions(ctx context.Context, q querier) (applied []model.SchemaVersion, err error) {
+	err = query(ctx, q, func(rows pgx.Rows) error {
+		var v model.SchemaVersion
+		if err := rows.Scan(&v.Version, &v.Name, &v.AppliedAt); err != nil {
+			return err
+		}
+		applied = append(applied, v)
+		return nil
+	}, `SELECT version, name, applied_at FROM posthouse_schema ORDER BY version`)
+	return applied, err
+}
+
+func (m migrator) Locked(ctx context.Context, change func(context.Context, migrate.Session) error) error {
+	const op = "migrate"
+	err := m.s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		return transaction(ctx, c, pgx.TxOptions{}, func(tx pgx.Tx) error {
+			wait := fmt.Sprintf("SET LOCAL lock_timeout = %d", migrate.LockTimeout.Milliseconds())
+			for _, statement := range []string{wait, "SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0"} {
+				if _, err := tx.Exec(ctx, statement); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS posthouse_schema (
+				version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`)
+			if err != nil {
+				return err
+			}
+			return change(ctx, session{tx})
+		})
+	})
+	return wrap(ctx, op, err)
+}
+
+type session struct{ tx pgx.Tx }
+
+func (s session) Applied(ctx context.Context) ([]model.SchemaVersion, error) {
+	return readVersions(ctx, s.tx)
+}
+
+func (s session) Apply(ctx context.Context, m migrate.Migration) error {
+	if err := s.run(ctx, m.Up); err != nil {
+		return err
+	}
+	_, err := s.tx.Exec(ctx, `INSERT INTO posthouse_schema (version, name, applied_at) VALUES ($1, $2, `+now+`)`, m.Version, m.Name)
+	return err
+}
+
+func (s session) Revert(ctx context.Context, m migrate.Migration) error {
+	if err := s.run(ctx, m.Down); err != nil {
+		return err
+	}
+	_, err := s.tx.Exec(ctx, `DELETE FROM posthouse_schema WHERE version = $1`, m.Version)
+	return err
+}
+
+func (s session) run(ctx context.Context, statements []string) error {
+	for i, statement := range statements {
+		if _, err := s.tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("statement %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
