@@ -51,6 +51,7 @@ func Run(t *testing.T, h Harness) {
 	} {
 		t.Run(topic.name, func(t *testing.T) { topic.test(h.kit(t)) })
 	}
+	t.Run("IN-04 random histories agree with the oracle", h.property)
 }
 
 func (h Harness) engine(t *testing.T) {

@@ -1,0 +1,462 @@
+package storetest
+
+import (
+	"context"
+	"flag"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// How many random histories are tried where -rapid.checks does not say it.
+const (
+	propertyChecks      = 25
+	propertyChecksShort = 6
+)
+
+// property drives random histories against the store and the oracle, and wants
+// the same answers and the same lists after every step.
+func (h Harness) property(t *testing.T) {
+	checks := propertyChecks
+	if testing.Short() {
+		checks = propertyChecksShort
+	}
+	unlessAsked(t, "rapid.checks", strconv.Itoa(checks))
+	unlessAsked(t, "rapid.nofailfile", "true") // the seed is printed
+	s := h.Open(t)
+	rapid.Check(t, func(t *rapid.T) { newMachine(t, s).run(t) })
+}
+
+// unlessAsked sets a flag for this test where the command line does not.
+func unlessAsked(t *testing.T, name, value string) {
+	t.Helper()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
+	if asked {
+		return
+	}
+	former := flag.Lookup(name).Value.String()
+	if err := flag.Set(name, value); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = flag.Set(name, former) })
+}
+
+// machine is one history: a few queues, instances and messages.
+type machine struct {
+	s         Store
+	o         *oracle
+	ctx       context.Context
+	queues    []model.SourceID
+	instances []model.InstanceID // living and dead
+	claimed   []model.Work       // as they were claimed, long lost ones too
+}
+
+func newMachine(t *rapid.T, s Store) *machine {
+	m := &machine{s: s, o: newOracle(), ctx: context.Background()}
+	var specs []model.SourceSpec
+	for range 2 {
+		specs = append(specs, model.SourceSpec{Name: "p-" + uuid.NewString(), Policy: policy})
+	}
+	sources, err := s.Register(m.ctx, specs)
+	m.must(t, err)
+	for _, source := range sources {
+		m.queues = append(m.queues, source.ID)
+	}
+	m.join(t)
+	return m
+}
+
+func (m *machine) run(t *rapid.T) {
+	t.Repeat(map[string]func(*rapid.T){
+		"":            m.compare,
+		"put":         m.put,
+		"put again":   m.putAgain,
+		"claim":       m.claim,
+		"claim more":  m.claim, // twice as often as the others
+		"start":       m.start,
+		"unstart":     m.unstart,
+		"give back":   m.giveBack,
+		"settle":      m.settle,
+		"settle more": m.settle,
+		"replay":      m.replay,
+		"recover":     m.recover,
+		"join":        m.join,
+		"leave":       m.leave,
+		"beat":        m.beat,
+		"take":        m.take,
+		"drop":        m.drop,
+		"list":        m.list,
+		"show":        m.show,
+	})
+}
+
+func (m *machine) must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) same(t *rapid.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%s: oracle (-), store (+): %s", what, diff)
+	}
+}
+
+func (m *machine) queue(t *rapid.T) model.SourceID {
+	return rapid.SampledFrom(m.queues).Draw(t, "queue")
+}
+
+func (m *machine) instance(t *rapid.T) model.InstanceID {
+	return rapid.SampledFrom(m.instances).Draw(t, "instance")
+}
+
+// work draws one that was claimed once, more likely a late one.
+func (m *machine) work(t *rapid.T) model.Work {
+	if len(m.claimed) == 0 {
+		t.Skip("nothing was claimed")
+	}
+	from := max(0, len(m.claimed)-8)
+	if rapid.IntRange(0, 4).Draw(t, "long ago") == 0 {
+		from = 0
+	}
+	return rapid.SampledFrom(m.claimed[from:]).Draw(t, "work")
+}
+
+func (m *machine) put(t *rapid.T) {
+	how := model.PutPending
+	if rapid.IntRange(0, 4).Draw(t, "import") == 0 {
+		how = model.PutSuccess
+	}
+	var messages []model.NewMessage
+	for range rapid.IntRange(1, 4).Draw(t, "messages") {
+		body := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body")
+		messages = append(messages, newMessage(m.queue(t), string(body)))
+	}
+	m.keep(t, how, messages)
+}
+
+// putAgain mixes messages that are known with a new one.
+func (m *machine) putAgain(t *rapid.T) {
+	if len(m.o.messages) == 0 {
+		t.Skip("nothing was put")
+	}
+	messages := []model.NewMessage{newMessage(m.queue(t), "new")}
+	for range rapid.IntRange(1, 4).Draw(t, "messages") {
+		messages = append(messages, rapid.SampledFrom(m.o.messages).Draw(t, "message").NewMessage)
+	}
+	m.keep(t, rapid.SampledFrom([]model.Put{model.PutPending, model.PutSuccess}).Draw(t, "how"), messages)
+}
+
+func (m *machine) keep(t *rapid.T, how model.Put, messages []model.NewMessage) {
+	m.must(t, m.s.PutMessages(m.ctx, how, messages))
+	for _, kept := range m.o.put(how, messages) {
+		got, err := m.s.Body(m.ctx, kept.ID)
+		m.must(t, err)
+		if diff := sameMessage(kept.NewMessage, got.NewMessage); diff != "" {
+			t.Fatalf("kept: %s", diff)
+		}
+		kept.seq = got.Seq
+	}
+}
+
+func seqsOf(truths []*truth) []model.Seq {
+	all := make([]model.Seq, 0, len(truths))
+	for _, t := range truths {
+		all = append(all, t.seq)
+	}
+	return all
+}
+
+// sameWork compares what a claim or start returned.
+func (m *machine) sameWork(t *rapid.T, want []*truth, got []model.Work) {
+	t.Helper()
+	m.same(t, "works", seqsOf(want), seqs(got))
+	for i, w := range got {
+		is := want[i]
+		if w.Queue != is.Source || w.State != model.Processing || w.Token != is.token || w.Owner != is.owner ||
+			(w.StartedAt != 0) != is.started || w.RetryCount != is.retries || w.Lost != is.lost || w.Replay != is.replay {
+			t.Fatalf("work %+v, oracle %+v", w, is)
+		}
+		if (w.Message != nil) != is.started || is.started && sameMessage(is.NewMessage, w.Message.NewMessage) != "" {
+			t.Fatalf("work with message %+v, oracle %+v", w.Message, is)
+		}
+	}
+}
+
+func (m *machine) claim(t *rapid.T) {
+	p := model.ClaimParams{Queue: m.queue(t), Owner: m.instance(t), Token: newToken(), Limit: rapid.IntRange(1, 4).Draw(t, "limit"),
+		Start: rapid.Bool().Draw(t, "start"), AloneFrom: rapid.IntRange(0, 2).Draw(t, "alone from")}
+	got, err := m.s.ClaimWork(m.ctx, p)
+	m.must(t, err)
+	m.sameWork(t, m.o.claim(p), got)
+	m.claimed = append(m.claimed, got...)
+}
+
+// marks draws works of one claim, perhaps with one that is not of it.
+func (m *machine) marks(t *rapid.T) model.StartParams {
+	first := m.work(t)
+	p := model.StartParams{Token: first.Token}
+	for _, w := range m.claimed {
+		if w.Token == first.Token && (w.Seq == first.Seq || rapid.Bool().Draw(t, "with it")) {
+			p.Seqs = append(p.Seqs, w.Seq)
+		}
+	}
+	if stranger := m.work(t); stranger.Token != first.Token {
+		p.Seqs = append(p.Seqs, stranger.Seq)
+	}
+	return p
+}
+
+func (m *machine) start(t *rapid.T) {
+	p := m.marks(t)
+	got, err := m.s.StartWork(m.ctx, p)
+	m.must(t, err)
+	m.sameWork(t, m.o.mark(p, true), got)
+	for _, w := range got {
+		for i := range m.claimed {
+			if m.claimed[i].Token == w.Token && m.claimed[i].Seq == w.Seq {
+				m.claimed[i].StartedAt = w.StartedAt
+			}
+		}
+	}
+}
+
+func (m *machine) unstart(t *rapid.T) {
+	p := m.marks(t)
+	got, err := m.s.UnstartWork(m.ctx, p)
+	m.must(t, err)
+	m.same(t, "unstarted", len(m.o.mark(p, false)), got)
+}
+
+func (m *machine) giveBack(t *rapid.T) {
+	w := m.work(t)
+	queue := m.queue(t)
+	got, err := m.s.GiveBack(m.ctx, queue, w.Token)
+	m.must(t, err)
+	m.same(t, "given back", m.o.giveBack(queue, w.Token), got)
+}
+
+// drawSettlement ends a claim in some way, perhaps with another's token.
+func (m *machine) drawSettlement(t *rapid.T, w model.Work) model.Settlement {
+	s := settlement(w, rapid.SampledFrom([]model.SettleKind{model.SettleSuccess, model.SettleRetry,
+		model.SettleFailed, model.SettleRelease}).Draw(t, "kind"))
+	s.Delay = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "delay")
+	if s.Kind == model.SettleRetry || s.Kind == model.SettleFailed {
+		s.Lost = rapid.Bool().Draw(t, "lost")
+		s.Reason = rapid.SampledFrom(model.Reasons()).Draw(t, "reason")
+		s.Error = rapid.StringN(0, 20, -1).Draw(t, "error")
+		s.HTTPStatus = rapid.SampledFrom([]int{0, 503}).Draw(t, "status")
+	}
+	if rapid.IntRange(0, 9).Draw(t, "wrong token") == 0 {
+		s.Token++
+	}
+	return s
+}
+
+func (m *machine) settle(t *rapid.T) {
+	var batch []model.Settlement
+	seen := map[model.Seq]bool{}
+	for range rapid.IntRange(1, 5).Draw(t, "settlements") {
+		w := m.work(t)
+		if seen[w.Seq] {
+			continue
+		}
+		seen[w.Seq] = true
+		batch = append(batch, m.drawSettlement(t, w))
+	}
+	m.apply(t, batch)
+}
+
+func (m *machine) apply(t *rapid.T, batch []model.Settlement) {
+	t.Helper()
+	if len(batch) == 0 {
+		return
+	}
+	applied, err := m.s.Settle(m.ctx, batch)
+	m.must(t, err)
+	m.same(t, "applied", m.o.settle(batch), applied)
+}
+
+func (m *machine) replay(t *rapid.T) {
+	force := rapid.Bool().Draw(t, "force")
+	asked := []uuid.UUID{uuid.New()}
+	want := []model.ReplayResult{model.ReplayNotFound}
+	m.o.now++
+	if len(m.o.messages) > 0 {
+		for range rapid.IntRange(1, 3).Draw(t, "messages") {
+			is := rapid.SampledFrom(m.o.messages).Draw(t, "message")
+			asked = append(asked, is.ID)
+			want = append(want, m.o.replayOf(is, force))
+		}
+	}
+	got, err := m.s.Replay(m.ctx, asked, force)
+	m.must(t, err)
+	m.same(t, "replayed", want, got)
+}
+
+// recover compares the orphans and ends some of them.
+func (m *machine) recover(t *rapid.T) {
+	all, err := m.s.Orphans(m.ctx, 100_000)
+	m.must(t, err)
+	want := m.o.orphans()
+	var found []model.Seq
+	var batch []model.Settlement
+	for _, orphan := range all {
+		if orphan.Queue != m.queues[0] && orphan.Queue != m.queues[1] {
+			continue // of another history
+		}
+		i := len(found)
+		found = append(found, orphan.Seq)
+		if i >= len(want) {
+			continue
+		}
+		is := want[i]
+		if !orphan.OwnerDead || orphan.Alone != (is.started && m.o.left[is.owner] == 1) || orphan.Token != is.token ||
+			orphan.RetryCount != is.retries || orphan.Lost != is.lost || (orphan.StartedAt != 0) != is.started {
+			t.Fatalf("orphan %+v, oracle %+v, whose owner left %d started", orphan, is, m.o.left[is.owner])
+		}
+		if rapid.Bool().Draw(t, "recovered") {
+			batch = append(batch, m.drawSettlement(t, orphan.Work))
+		}
+	}
+	m.same(t, "orphans", seqsOf(want), append([]model.Seq{}, found...))
+	m.apply(t, batch)
+}
+
+func (m *machine) join(t *rapid.T) {
+	if len(m.instances) >= 5 {
+		t.Skip("enough instances")
+	}
+	id := model.InstanceID(newToken())
+	lease := rapid.SampledFrom([]model.Micros{hour, 1}).Draw(t, "lease")
+	m.must(t, m.s.JoinInstance(m.ctx, id, "property", lease))
+	m.instances = append(m.instances, id)
+	m.o.living[id], m.o.expired[id] = true, lease < hour
+}
+
+func (m *machine) leave(t *rapid.T) {
+	id := m.instance(t)
+	m.must(t, m.s.LeaveInstance(m.ctx, id))
+	m.o.die(id)
+}
+
+func (m *machine) beat(t *rapid.T) {
+	p := model.HeartbeatParams{Instance: m.instance(t), LeaseFor: rapid.SampledFrom([]model.Micros{hour, 1}).Draw(t, "lease"),
+		Bury: rapid.Bool().Draw(t, "bury")}
+	time.Sleep(2 * time.Microsecond) // so that leases of one microsecond have run out
+	got, err := m.s.Beat(m.ctx, p)
+	m.must(t, err)
+	m.same(t, "alive", m.o.beat(p), got.Alive)
+}
+
+func (m *machine) take(t *rapid.T) {
+	queue, id := m.queue(t), m.instance(t)
+	got, err := m.s.TakeLease(m.ctx, queue, id)
+	m.must(t, err)
+	m.same(t, "lease", m.o.take(queue, id), got)
+}
+
+func (m *machine) drop(t *rapid.T) {
+	queue, id := m.queue(t), m.instance(t)
+	got, err := m.s.DropLease(m.ctx, queue, id)
+	m.must(t, err)
+	m.same(t, "dropped", m.o.drop(queue, id), got)
+}
+
+func (m *machine) list(t *rapid.T) {
+	m.compareList(t, m.queue(t), model.Filter(rapid.IntRange(0, int(model.OnlyFailed)).Draw(t, "filter")), rapid.IntRange(1, 5).Draw(t, "limit"))
+}
+
+func (m *machine) compareList(t *rapid.T, queue model.SourceID, filter model.Filter, limit int) {
+	t.Helper()
+	want := m.o.list(queue, filter)
+	p := model.ListParams{Source: queue, Filter: filter, Limit: limit}
+	for {
+		page, err := m.s.ListMessages(m.ctx, p)
+		m.must(t, err)
+		for _, item := range page.Items {
+			if len(want) == 0 {
+				t.Fatalf("filter %d lists %+v, which is one too many", filter, item)
+			}
+			m.sameView(t, want[0], item)
+			want = want[1:]
+		}
+		if page.Next == nil {
+			break
+		}
+		p.After = *page.Next
+	}
+	if len(want) > 0 {
+		t.Fatalf("filter %d does not list %+v and %d more", filter, want[0], len(want)-1)
+	}
+}
+
+func (m *machine) sameView(t *rapid.T, is *truth, v model.MessageView) {
+	t.Helper()
+	want := model.MessageView{Seq: is.seq, ID: is.ID, Source: v.Source, State: is.state, RetryCount: is.retries, Replay: is.replay,
+		ContentType: is.ContentType, Size: int64(len(is.Body)), ReceivedAt: v.ReceivedAt, FinishedAt: v.FinishedAt, NextRetryAt: v.NextRetryAt}
+	if is.retries > 0 && !is.in(model.Success) {
+		want.Error = is.attempts[len(is.attempts)-1].Error
+	}
+	m.same(t, "message", want, v)
+	if (v.NextRetryAt != 0) != is.passes(model.OnlyRetrying) || (v.FinishedAt != 0) != (is.in(model.Success) || is.in(model.Failed)) {
+		t.Fatalf("next retry at %d and finished at %d, oracle %+v", v.NextRetryAt, v.FinishedAt, is)
+	}
+}
+
+func (m *machine) show(t *rapid.T) {
+	if len(m.o.messages) == 0 {
+		t.Skip("nothing was put")
+	}
+	is := rapid.SampledFrom(m.o.messages).Draw(t, "message")
+	view, attempts, err := m.s.Message(m.ctx, is.ID)
+	m.must(t, err)
+	m.sameView(t, is, view)
+	for i := range attempts {
+		attempts[i].StartedAt, attempts[i].EndedAt = 0, 0
+	}
+	m.same(t, "attempts", append([]model.AttemptView{}, is.attempts...), append([]model.AttemptView{}, attempts...))
+}
+
+// compare is what must hold after every step.
+func (m *machine) compare(t *rapid.T) {
+	all, err := m.s.Stats(m.ctx)
+	m.must(t, err)
+	for _, queue := range m.queues {
+		for _, got := range all {
+			if got.Source.ID == queue {
+				got.Source, got.OldestDueAge = model.Source{}, 0
+				m.same(t, "stats", m.o.stats(queue), got)
+			}
+		}
+		due, err := m.s.AnyDue(m.ctx, queue)
+		m.must(t, err)
+		m.same(t, "due", len(m.o.due(queue)) > 0, due)
+		m.compareList(t, queue, model.AnyState, 100)
+	}
+	for _, id := range m.instances {
+		claims, err := m.s.Claims(m.ctx, id)
+		m.must(t, err)
+		got := map[model.Claim]bool{}
+		for _, claim := range claims {
+			got[claim] = true
+		}
+		m.same(t, "claims", m.o.claims(id), got)
+	}
+	instances, err := m.s.Instances(m.ctx)
+	m.must(t, err)
+	for _, i := range instances {
+		if living, ours := m.o.living[i.ID]; ours && living == i.Dead {
+			t.Fatalf("instance %+v, oracle says it lives: %t", i, living)
+		}
+	}
+}
