@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strconv"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
@@ -65,31 +66,55 @@ func scanWork(works *[]model.Work) func(*sql.Rows) error {
 
 // load gives each started work its message.
 func load(t *tx, works []model.Work) error {
+	bySeq := make(map[model.Seq]*model.Work, len(works))
+	started := make([]model.Seq, 0, len(works))
 	for i := range works {
-		if works[i].StartedAt == 0 {
-			continue
-		}
-		err := t.query(func(rows *sql.Rows) (err error) {
-			works[i].Message, err = scanMessage(rows)
-			return err
-		}, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.seq = ?`, works[i].Seq)
-		if err != nil {
-			return err
+		if works[i].StartedAt != 0 {
+			bySeq[works[i].Seq] = &works[i]
+			started = append(started, works[i].Seq)
 		}
 	}
-	return nil
+	if len(started) == 0 {
+		return nil
+	}
+	return t.query(func(rows *sql.Rows) error {
+		m, err := scanMessage(rows)
+		if err == nil {
+			bySeq[m.Seq].Message = m
+		}
+		return err
+	}, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.seq IN (SELECT value FROM json_each(?))`, list(started))
+}
+
+// list writes seqs as a JSON array, for json_each: one statement for any number.
+func list(seqs []model.Seq) string {
+	text := []byte{'['}
+	for i, seq := range seqs {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(seq), 10)
+	}
+	return string(append(text, ']'))
 }
 
 // StartWork marks claimed work as started.
 func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []model.Work, err error) {
+	if len(p.Seqs) == 0 {
+		return nil, nil
+	}
 	err = s.write(ctx, "start", func(t *tx) error {
-		for _, seq := range p.Seqs {
-			err := t.query(scanWork(&started), `UPDATE posthouse_work SET started_at = ?
-				WHERE seq = ? AND state = 1 AND token = ? AND started_at = 0 RETURNING `+workColumns, t.now, seq, p.Token)
-			if err != nil {
-				return err
-			}
+		err := t.query(scanWork(&started), `UPDATE posthouse_work SET started_at = ?
+			WHERE seq IN (SELECT value FROM json_each(?)) AND state = 1 AND token = ? AND started_at = 0
+			RETURNING `+workColumns, t.now, list(p.Seqs), p.Token)
+		if err != nil {
+			return err
 		}
+		place := make(map[model.Seq]int, len(p.Seqs))
+		for i, seq := range p.Seqs {
+			place[seq] = i
+		}
+		slices.SortFunc(started, func(a, b model.Work) int { return place[a.Seq] - place[b.Seq] })
 		return load(t, started)
 	})
 	if err != nil {
@@ -100,16 +125,14 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 
 // UnstartWork takes the mark of StartWork back.
 func (s *Store) UnstartWork(ctx context.Context, p model.StartParams) (unstarted int, err error) {
+	if len(p.Seqs) == 0 {
+		return 0, nil
+	}
 	err = s.write(ctx, "unstart", func(t *tx) error {
-		for _, seq := range p.Seqs {
-			n, err := t.exec(`UPDATE posthouse_work SET started_at = 0
-				WHERE seq = ? AND state = 1 AND token = ? AND started_at <> 0`, seq, p.Token)
-			if err != nil {
-				return err
-			}
-			unstarted += int(n)
-		}
-		return nil
+		n, err := t.exec(`UPDATE posthouse_work SET started_at = 0
+			WHERE seq IN (SELECT value FROM json_each(?)) AND state = 1 AND token = ? AND started_at <> 0`, list(p.Seqs), p.Token)
+		unstarted = int(n)
+		return err
 	})
 	if err != nil {
 		return 0, err

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +17,7 @@ func claiming(k *kit) {
 	k.run("IN-09 a claim takes at most its limit, of its own queue", claimLimit)
 	k.run("IN-11 what is not yet due is not claimed", claimNotYetDue)
 	k.run("IN-06 claimers at once never get the same work", claimersAtOnce)
+	k.run("IN-12 workers, replays and heartbeats at once end each message once", everythingAtOnce)
 	k.run("IN-14 a dead or unknown instance claims nothing", deadClaimsNothing)
 	k.run("IN-14 work that was lost on its last try is claimed without being started", claimAlone)
 	k.run("IN-14 starting and unstarting", startAndUnstart)
@@ -91,12 +95,13 @@ func claimersAtOnce(k *kit) {
 	k.put(source, 300)
 	var mu sync.Mutex
 	times := map[model.Seq]int{}
+	stores := []Store{k.Store, k.h.Again(k.T, k.Store)}
 	var wg sync.WaitGroup
-	for range 8 {
-		owner := k.instance()
+	for i := range 8 {
+		owner, store := k.instance(), stores[i%2]
 		wg.Go(func() {
 			for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-				work, err := k.ClaimWork(k.ctx(), model.ClaimParams{Queue: source, Owner: owner, Token: newToken(), Limit: 7, Start: true, AloneFrom: 3})
+				work, err := store.ClaimWork(k.ctx(), model.ClaimParams{Queue: source, Owner: owner, Token: newToken(), Limit: 7, Start: true, AloneFrom: 3})
 				if err != nil {
 					k.Error(err)
 					return
@@ -123,6 +128,82 @@ func claimersAtOnce(k *kit) {
 	for seq, n := range times {
 		if n != 1 {
 			k.Errorf("seq %d was claimed %d times", seq, n)
+		}
+	}
+}
+
+// everythingAtOnce has two processes work on the same queue until all is done.
+// No call may fail: whatever deadlocks or conflicts is the store's to repeat.
+func everythingAtOnce(k *kit) {
+	const messages = 150
+	source := k.source()
+	all := k.put(source, messages)
+	stores := []Store{k.Store, k.h.Again(k.T, k.Store)}
+	ctx, cancel := context.WithTimeout(k.ctx(), 2*patience)
+	defer cancel()
+	var succeeded atomic.Int64
+	done := func() bool { return succeeded.Load() == messages || ctx.Err() != nil || k.Failed() }
+	check := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			k.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range 6 {
+		owner, store := k.instance(), stores[i%2]
+		wg.Go(func() {
+			for n := i; !done(); n++ {
+				work, err := store.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: owner, Token: newToken(), Limit: 5, Start: n%2 == 0, AloneFrom: 9})
+				check(err)
+				var batch []model.Settlement
+				for _, w := range work {
+					kinds := []model.SettleKind{model.SettleSuccess, model.SettleRetry, model.SettleSuccess, model.SettleFailed, model.SettleRelease}
+					batch = append(batch, settlement(w, kinds[n%len(kinds)]))
+					n++
+				}
+				slices.Reverse(batch)
+				applied, err := store.Settle(ctx, batch)
+				check(err)
+				for j, ok := range applied {
+					if !ok {
+						k.Error("a settlement of a claim that nobody else touches was refused")
+					}
+					if batch[j].Kind == model.SettleSuccess {
+						succeeded.Add(1)
+					}
+				}
+				_, err = store.Beat(ctx, model.HeartbeatParams{Instance: owner, LeaseFor: hour, Bury: true})
+				check(err)
+			}
+		})
+	}
+	for i := range 2 {
+		wg.Go(func() {
+			for !done() {
+				_, err := stores[i].Replay(ctx, ids(all), false)
+				check(err)
+				_, err = stores[i].Orphans(ctx, 10)
+				check(err)
+				check(stores[i].PutMessages(ctx, model.PutPending, all[i*10:i*10+20]))
+			}
+		})
+	}
+	wg.Wait()
+	if n := succeeded.Load(); n != messages {
+		k.Fatalf("%d of %d succeeded", n, messages)
+	}
+	k.wantKept(source, messages, 0, messages)
+	if got := k.stats(source).Success; got != messages {
+		k.Errorf("%d are counted as success", got)
+	}
+	for _, m := range all {
+		view, attempts := k.view(m.ID)
+		perReplay := map[int]int{}
+		for _, a := range attempts {
+			perReplay[a.Replay]++
+		}
+		if view.State != model.Success || perReplay[view.Replay] != view.RetryCount+1 {
+			k.Errorf("%+v with attempts %+v", view, attempts)
 		}
 	}
 }
