@@ -1,0 +1,29 @@
+// Package ingest is the door: it answers a push once it is kept, and only then
+// with 2xx.
+//
+//	POST /in/{source} ─▶ Door: method ─ source ─ concurrency ─ size ─ signature ─ empty ─ accept
+//	                      │                                                                  │
+//	                      ◀── answer ── commit ── Writer: all that waits, in one transaction ◀┘
+//
+// What it promises: a 2xx means that the message is committed, or that the
+// source's own rules say that it is not wanted. Our own faults are 503 with
+// Retry-After, never 4xx. Every answer comes within AnswerWithin of the
+// request's headers, whatever the store does. What was answered 503 may be kept
+// only if the store was already at work on it. Bodies in memory, concurrency and
+// queue are bounded, and shared fairly between sources.
+//
+// What it does not: it never handles a message, and it reads nothing from the
+// store. Deduplication is not done here.
+//
+// A push that reached the Writer is a row, and belongs to one of two:
+//
+//	      keep           take            answer
+//	door ──────▶ waiting ─────▶ taken ──────────▶ answered ──▶ door
+//	               │  ▲           │ │
+//	               │  └───────────┘ └─ deadline ─▶ abandoned ──▶ the Writer frees it after the store's call
+//	               │  unavailable,
+//	               │  still awaited
+//	               └─ deadline, hung up ─▶ answered: never inserted, if it was not tried
+//
+// The Writer's lock is the authority on these states.
+package ingest
