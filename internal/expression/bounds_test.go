@@ -133,3 +133,26 @@ func TestErrorsHoldNothingOfThePush(t *testing.T) {
 		t.Errorf("a long path: %v", err)
 	}
 }
+
+// A state waits for its next use without the push that it looked at: that buffer may be used again by then.
+func TestNothingOfAPushIsHeldAfterwards(t *testing.T) {
+	p := mustCompile(t, `let a = body; any(a.l, # == "x") && query.q == "x" && headers.X == "x"`)
+	for _, body := range []string{`{"a":1,"b":2,"l":["x"]}`, `{"a":1,"b":2,"l":["x"]`, wide(200), `["x"]`} {
+		s := p.begin(Input{Body: []byte(body), RawQuery: "q=x", Header: map[string][]string{"X": {"x"}}})
+		_, _ = p.root.boolean(s)
+		p.end(s)
+		for _, m := range s.members[:cap(s.members)] {
+			if m != (member{}) {
+				t.Errorf("%.30s: the member %s is held", body, m.key)
+			}
+		}
+		for _, v := range s.vars {
+			if v != (value{}) {
+				t.Errorf("%.30s: a variable is held", body)
+			}
+		}
+		if s.in.Body != nil || s.in.Header != nil || s.in.RawQuery != "" || s.query != nil || s.body != (value{}) {
+			t.Errorf("%.30s: the input is held", body)
+		}
+	}
+}

@@ -137,6 +137,9 @@ func (c *compiler) refuseParsed(err error) {
 	if !errors.As(err, &parsed) {
 		c.refuse(file.Location{}, "%s", strings.Join(strings.Fields(err.Error()), " "))
 	}
+	if token, ok := c.numbers[parsed.From]; ok { // the message would show zeros
+		c.refuse(parsed.Location, "unexpected number %s", token.Value)
+	}
 	c.refuse(parsed.Location, "%s", strings.Join(strings.Fields(parsed.Message), " "))
 }
 

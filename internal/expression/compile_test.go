@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCompileRefuses(t *testing.T) {
@@ -20,6 +21,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"body.\nx == (", `2:6: unexpected token EOF`},
 		{"body.é == bdy.x", `1:11: unknown name "bdy"; known are body, headers, query, content_type and size`},
 		{`$env.body == 1`, `1:1: unknown name "$env"; known are body, headers, query, content_type and size`},
+		{`body.x 1008`, `1:8: unexpected number 1008`},
 		{`body.x = 1`, `1:8: unexpected token Operator("=")`},
 		{`body.x ?? 1 == 2`, `1:13: Operator (==) and coalesce expressions (??) cannot be mixed. Wrap either by parentheses.`},
 
@@ -89,9 +91,9 @@ func TestCompileRefuses(t *testing.T) {
 		{`body.x == 0b2`, `1:13: bad number syntax: "0b2"`},
 		{`1abc`, `1:2: bad number syntax: "1a"`},
 		// Numbers that touch what stands beside them must not run together with it.
-		{`body.x == 1.5.5`, `1:14: unexpected token Number(".0")`},
+		{`body.x == 1.5.5`, `1:14: unexpected number .5`},
 		{`body.x == 1e5.5`, `1:11: a number is not set apart from what stands beside it`},
-		{`x.5`, `1:2: unexpected token Number(".0")`},
+		{`x.5`, `1:2: unexpected number .5`},
 	} {
 		_, err := Compile(c.source)
 		if c.want == "" {
@@ -115,6 +117,24 @@ func TestACompiledTreeStaysSmall(t *testing.T) {
 	}
 	if _, err := Compile(source + " == 1"); err == nil || !strings.Contains(err.Error(), "more than 10000 parts") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// No source, however it is nested, exhausts the stack or the patience of the one who starts the program.
+func TestDeeplyNestedSources(t *testing.T) {
+	for _, part := range []string{"(", "[", "-", "not ", "any(", "body[", "true ? ", "if true {", "let a = ", "{", "body?.", "1 < (", "(1 ?? "} {
+		start := time.Now()
+		source := strings.Repeat(part, maxSource/len(part)-1)
+		if _, err := Compile(source + "1"); err == nil {
+			t.Errorf("%s…: no error", part)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%s…: took %v", part, took)
+		}
+	}
+	closed := strings.Repeat("(", 8000) + "true" + strings.Repeat(")", 8000)
+	if ok, err := mustCompile(t, closed).Eval(Input{}); !ok || err != nil {
+		t.Error(ok, err)
 	}
 }
 

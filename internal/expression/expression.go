@@ -114,7 +114,7 @@ func (p *Program) begin(in Input) *state {
 // end forgets the push before the state is used again.
 func (p *Program) end(s *state) {
 	clear(s.vars)
-	clear(s.members)
+	clear(s.members[:cap(s.members)]) // behind its end stand the members of a body that turned out not to be JSON
 	*s = state{vars: s.vars, positions: s.positions, members: s.members[:0]}
 	p.states.Put(s)
 }

@@ -370,6 +370,8 @@ func TestEval(t *testing.T) {
 			{`any(body.l, any(.m, # == 1))`, `{"l":[{"m":[]},{"m":[0,1]}]}`, yes},
 			{`any(body.l, {let outer = #; any(body.m, # == outer)})`, `{"l":[1,2],"m":[2]}`, yes},
 			{`any(body.l, #index == 1 && # == "b")`, `{"l":["a","b"]}`, yes},
+			{`any(body.l ?? [], # == 1)`, `{}`, no},
+			{`any([nil, 1], # == nil)`, ``, yes},
 			{`none(body.l, # == 1)`, `{"l":[2,3]}`, yes},
 			{`one(body.l, # == 1)`, `{"l":[1,1]}`, no},
 			{`one(body.l, # == 1)`, `{"l":[2,1]}`, yes},
