@@ -25,10 +25,11 @@ type Inbox struct {
 	backlog *backlog
 	sources []model.Source
 
-	startOnce, stopOnce sync.Once
-	startErr            error
-	endBacklog          context.CancelFunc
-	backlogDone         sync.WaitGroup
+	mu          sync.Mutex // held by Start and Stop
+	started     bool
+	stopped     bool
+	endBacklog  context.CancelFunc
+	backlogDone sync.WaitGroup
 }
 
 // Open registers the sources with the store and makes everything ready. Nothing
@@ -105,7 +106,7 @@ func openDoor(cfg Config, sources []model.Source, writer *ingest.Writer) (*inges
 	doors := make([]ingest.Source, len(cfg.Sources))
 	for i, s := range cfg.Sources {
 		verifier, err := verify.New(s.Verify.Kind, verify.Config{
-			Header: s.Verify.Header, Prefix: s.Verify.Prefix, Encoding: s.Verify.Encoding, Secrets: s.Verify.Secrets,
+			Header: s.Verify.Header, Prefix: s.Verify.Prefix, Encoding: verify.Encoding(s.Verify.Encoding), Secrets: s.Verify.Secrets,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("inbox: source %q: verify: %w", s.Name, err)
@@ -130,18 +131,28 @@ func openDoor(cfg Config, sources []model.Source, writer *ingest.Writer) (*inges
 	return door, nil
 }
 
-// Start begins to receive and to consume. Calling it again does nothing more.
+// ErrStopped: the inbox was stopped; it cannot be started again.
+var ErrStopped = errors.New("inbox: stopped")
+
+// Start begins to receive and to consume. Calling it again does nothing more;
+// after Stop it returns ErrStopped.
 func (b *Inbox) Start(ctx context.Context) error {
-	b.startOnce.Do(func() {
-		if b.startErr = b.engine.Start(ctx); b.startErr != nil {
-			return
-		}
-		b.writer.Start()
-		ctx, end := context.WithCancel(context.Background())
-		b.endBacklog = end
-		b.backlogDone.Go(func() { b.backlog.run(ctx) })
-	})
-	return b.startErr
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return ErrStopped
+	}
+	if b.started {
+		return nil
+	}
+	if err := b.engine.Start(ctx); err != nil {
+		return err
+	}
+	b.started = true
+	b.writer.Start()
+	ctx, b.endBacklog = context.WithCancel(context.WithoutCancel(ctx))
+	b.backlogDone.Go(func() { b.backlog.run(ctx) })
+	return nil
 }
 
 // Stop receives no more (pushes are answered 503), waits for running handlers
@@ -149,15 +160,15 @@ func (b *Inbox) Start(ctx context.Context) error {
 // The HTTP server should be shut down before. Calling it again waits for the
 // first call.
 func (b *Inbox) Stop() {
-	b.stopOnce.Do(func() {
-		if b.endBacklog == nil {
-			return // never started
-		}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.started && !b.stopped {
 		b.writer.Stop()
 		b.engine.Stop()
 		b.endBacklog()
 		b.backlogDone.Wait()
-	})
+	}
+	b.stopped = true
 }
 
 // ServeHTTP receives a push: POST /in/{source}.

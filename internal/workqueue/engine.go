@@ -68,8 +68,8 @@ func New(cfg Config) (*Engine, error) {
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.started {
-		return errors.New("workqueue: started twice")
+	if e.started || closed(e.stopping) {
+		return errors.New("workqueue: an engine is started once")
 	}
 	if err := e.member.join(ctx); err != nil {
 		return err

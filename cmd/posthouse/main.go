@@ -1,0 +1,86 @@
+// Command posthouse receives webhooks without losing any of them, and has them
+// handled in the background.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/posthouse/posthouse/internal/telemetry"
+)
+
+// cli is the command line.
+type cli struct {
+	Dev     devCmd     `cmd:"" help:"Run on this machine without any configuration: SQLite, one open source, and a terminal that shows each message."`
+	Serve   serveCmd   `cmd:"" help:"Run as configured."`
+	Init    initCmd    `cmd:"" help:"Write a commented configuration."`
+	Config  configCmd  `cmd:"" help:"Look at the configuration."`
+	Inbox   inboxCmd   `cmd:"" help:"Look at what was received, and switch its handling on and off."`
+	Migrate migrateCmd `cmd:"" help:"Look after the tables of the store."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// problems is an error of several lines: each is a finding of its own.
+type problems []string
+
+func (p problems) Error() string { return strings.Join(p, "\n") }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	parser, err := kong.New(&cli{}, kong.Name("posthouse"), kong.UsageOnError(),
+		kong.Description("Receives webhooks without losing any of them, and has them handled in the background."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)))
+	if err != nil {
+		return report(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "posthouse: %v; posthouse --help lists what there is\n", err)
+		return 2
+	}
+	if err := command.Run(); err != nil {
+		return report(err)
+	}
+	return 0
+}
+
+// report prints an error as one clear line, or one line for each finding.
+func report(err error) int {
+	var found problems
+	if errors.As(err, &found) {
+		_, _ = fmt.Fprintln(os.Stderr, found.Error())
+	} else {
+		_, _ = fmt.Fprintf(os.Stderr, "posthouse: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return 1
+}
+
+type versionCmd struct {
+	JSON bool `help:"Print JSON."`
+}
+
+func (c *versionCmd) Run() error {
+	build := telemetry.ReadBuild()
+	if c.JSON {
+		return printJSON(build)
+	}
+	_, err := fmt.Println("posthouse", build.Version)
+	return err
+}

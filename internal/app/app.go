@@ -1,0 +1,216 @@
+// Package app turns a configuration into a running system. It is the one place
+// that knows every room; nothing imports it but the binary.
+//
+//	config ─▶ store ─▶ inbox (door, consumers) ─▶ HTTP: door /in/…, admin /v1 /metrics /healthz /readyz
+//
+// Run starts in that order and stops in the other.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthouse/posthouse/inbox"
+	"github.com/posthouse/posthouse/internal/config"
+	"github.com/posthouse/posthouse/internal/httpapi"
+	"github.com/posthouse/posthouse/internal/telemetry"
+)
+
+// Params says what to run.
+type Params struct {
+	Config *config.Config
+	Logger *slog.Logger
+	// Handlers are functions that stand in for targets, by source.
+	Handlers map[string]inbox.Handler
+	// Observe is told how each attempt ended.
+	Observe func(inbox.Attempt)
+	// Ready is called once, when both addresses are served. They differ from
+	// the configured ones where those have port 0.
+	Ready func(door, admin net.Addr)
+}
+
+// shutdownWait bounds how long requests that are being answered may take when
+// the process stops; every answer comes sooner.
+const shutdownWait = 5 * time.Second
+
+// Run serves until ctx ends, then drains and stops. It returns nil after a
+// stop in good order.
+func Run(ctx context.Context, p Params) (err error) {
+	store, err := OpenStore(ctx, StoreParams{
+		URL: p.Config.Store.URL.Reveal(), Consumer: true, AllowUnsafe: p.Config.Store.AllowUnsafeDurability,
+	})
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := prepare(ctx, store, p); err != nil {
+		return err
+	}
+	registry := telemetry.NewRegistry()
+	box, err := openInbox(ctx, store, registry, p)
+	if err != nil {
+		return err
+	}
+	door, admin, err := listen(p.Config)
+	if err != nil {
+		return err
+	}
+	defer closeAll(door, admin)
+	if err := box.Start(ctx); err != nil {
+		return err
+	}
+	defer box.Stop()
+	api := httpapi.New(apiConfig(store, box, registry, p))
+	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
+}
+
+// prepare brings the schema up to date, or checks that it is, and refuses a
+// store that would lose what was acknowledged.
+func prepare(ctx context.Context, store Store, p Params) error {
+	if p.Config.Store.Migrate == config.MigrateAuto {
+		applied, err := store.MigrateUp(ctx)
+		if err != nil {
+			return fmt.Errorf("bring the store's tables up to date: %w", err)
+		}
+		if len(applied) > 0 {
+			p.Logger.Info("the store's tables were brought up to date", "versions", applied)
+		}
+	}
+	if err := store.CheckReady(ctx); err != nil {
+		return fmt.Errorf("check the store: %w", err)
+	}
+	if b, ok := store.(bounded); ok {
+		return checkBodies(ctx, b, p.Config)
+	}
+	return nil
+}
+
+// checkBodies refuses sources that would take bodies which the database
+// refuses: their senders would push them again for ever.
+func checkBodies(ctx context.Context, store bounded, cfg *config.Config) error {
+	limit, err := store.MaxBody(ctx)
+	if err != nil {
+		return fmt.Errorf("check the store: %w", err)
+	}
+	for _, name := range cfg.SourceNames() {
+		if want := int64(cfg.Sources[name].Limits.Body); want > limit {
+			return fmt.Errorf("sources.%s.limits.body is %d bytes, but the database takes at most %d; lower it, or raise max_allowed_packet", name, want, limit)
+		}
+	}
+	return nil
+}
+
+func openInbox(ctx context.Context, store Store, registry *prometheus.Registry, p Params) (*inbox.Inbox, error) {
+	sources, err := sourcesOf(p.Config, p.Handlers)
+	if err != nil {
+		return nil, err
+	}
+	var hash func([]byte) string
+	if p.Config.Keys != nil {
+		hash = p.Config.Keys.Hash
+	} else {
+		p.Logger.Info("POSTHOUSE_KEYS is not set: credentials in headers and queries are removed instead of being kept as a keyed hash")
+	}
+	return inbox.Open(ctx, inbox.Config{
+		Store: store, Sources: sources, Instance: instanceName(), Lease: p.Config.Lock.Lease, Drain: p.Config.Drain,
+		Memory: int64(p.Config.Door.Memory), HashCredential: hash, Logger: p.Logger, Registerer: registry, Observe: p.Observe,
+	})
+}
+
+func instanceName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
+
+// listen opens the door's address, and the admin's where it is another one.
+func listen(cfg *config.Config) (door, admin net.Listener, err error) {
+	door, err = net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen: %w", err)
+	}
+	if cfg.Admin.Listen == cfg.Listen {
+		return door, door, nil
+	}
+	admin, err = net.Listen("tcp", cfg.Admin.Listen)
+	if err != nil {
+		_ = door.Close()
+		return nil, nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	return door, admin, nil
+}
+
+func closeAll(listeners ...net.Listener) {
+	for _, l := range listeners {
+		_ = l.Close() // closed already where a server has used it
+	}
+}
+
+// served is a server and where it serves.
+type served struct {
+	*http.Server
+	on net.Listener
+}
+
+// servers makes one server, or two where the admin has an address of its own.
+func servers(box *inbox.Inbox, api http.Handler, door, admin net.Listener) []served {
+	if door == admin {
+		mux := http.NewServeMux()
+		mux.Handle("/in/", box)
+		mux.Handle("/", api)
+		return []served{{inbox.Server(mux), door}}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/in/", box)
+	return []served{{inbox.Server(mux), door}, {inbox.Server(api), admin}}
+}
+
+func serve(ctx context.Context, p Params, servers []served, door, admin net.Addr) error {
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		s.ErrorLog = slog.NewLogLogger(p.Logger.Handler(), slog.LevelWarn)
+		go func() { failed <- s.Serve(s.on) }()
+	}
+	p.Logger.Info("ready", "door", door.String(), "admin", admin.String())
+	if p.Ready != nil {
+		p.Ready(door, admin)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		p.Logger.Info("stopping: no new pushes are taken, running handlers may end", "drain", p.Config.Drain)
+	case err = <-failed:
+		err = fmt.Errorf("serve: %w", err)
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	defer cancel()
+	for _, s := range servers {
+		if e := s.Shutdown(stop); e != nil {
+			_ = s.Close()
+		}
+	}
+	return err
+}
+
+// apiConfig says what the API shows.
+func apiConfig(store Store, box *inbox.Inbox, registry *prometheus.Registry, p Params) httpapi.Config {
+	var infos []httpapi.SourceInfo
+	for _, name := range p.Config.SourceNames() {
+		infos = append(infos, httpapi.SourceInfo{Name: name, Order: string(p.Config.Sources[name].Consume.Order)})
+	}
+	return httpapi.Config{
+		Store: store, Rejects: box, Sources: infos, Registry: registry, Logger: p.Logger,
+		Listen: p.Config.Admin.Listen, Version: telemetry.Version(),
+		Checks: []httpapi.Check{{Name: "consuming", Run: func(context.Context) error { return box.Check() }}},
+	}
+}

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/posthouse/posthouse/inbox"
+	"github.com/posthouse/posthouse/internal/config"
+	"github.com/posthouse/posthouse/internal/httptarget"
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/telemetry"
+)
+
+// sourcesOf translates the configuration. handlers are functions that stand in
+// for targets, by source.
+func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.Source, error) {
+	var sources []inbox.Source
+	for _, name := range cfg.SourceNames() {
+		s := cfg.Sources[name]
+		handler := handlers[name]
+		if handler == nil && s.Handler.HTTP != nil {
+			target, err := httptarget.New(httptarget.Config{
+				URL: s.Handler.HTTP.URL, AllowPrivate: s.Handler.HTTP.AllowPrivate,
+				Connections: s.Consume.Concurrency, Version: telemetry.Version(),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("source %q: handler: %w", name, err)
+			}
+			handler = toTarget(target)
+		}
+		secrets := make([][]byte, len(s.Verify.Secrets))
+		for i, secret := range s.Verify.Secrets {
+			secrets[i] = []byte(secret.Reveal())
+		}
+		c := s.Consume
+		sources = append(sources, inbox.Source{
+			Name: name,
+			Verify: inbox.Verification{
+				Kind: string(s.Verify.Kind), Header: s.Verify.Header, Prefix: s.Verify.Prefix,
+				Encoding: string(s.Verify.Encoding), Secrets: secrets,
+			},
+			Accept:       s.Accept,
+			Acknowledge:  inbox.Acknowledge{Status: s.Acknowledge.Status, Body: s.Acknowledge.Body, ContentType: s.Acknowledge.ContentType},
+			AnswerWithin: s.AnswerWithin, BodyLimit: int64(s.Limits.Body), InFlight: s.Limits.Concurrency,
+			Handler: handler,
+			Consume: inbox.Consume{
+				Paused: !c.Enabled, Order: inbox.Order(c.Order), Concurrency: c.Concurrency, RoundInterval: c.RoundInterval,
+				BatchSize: c.BatchSize, Retry: &c.MaxRetry, Backoff: c.Backoff, OrphanAfter: c.OrphanAfter, Timeout: c.Timeout, TripAfter: c.TripAfter,
+			},
+		})
+	}
+	return sources, nil
+}
+
+// toTarget hands messages to an HTTP target.
+func toTarget(target *httptarget.Target) inbox.Handler {
+	return inbox.HandlerFunc(func(ctx context.Context, m *inbox.Message) error {
+		r := target.Handle(ctx, httptarget.Delivery{Message: m.Kept(), Source: m.Source, Attempt: m.Attempt})
+		if r.Err == nil {
+			return nil
+		}
+		return &targetError{r}
+	})
+}
+
+// targetError tells the engine what a target answered.
+type targetError struct{ result httptarget.Result }
+
+func (e *targetError) Error() string { return e.result.Err.Error() }
+func (e *targetError) Unwrap() error { return e.result.Err }
+
+// Failure says what the engine needs beside the text.
+func (e *targetError) Failure() (model.Reason, int, time.Duration, bool) {
+	return e.result.Reason, e.result.HTTPStatus, e.result.RetryAfter, e.result.Permanent
+}

@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/inbox"
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/mysql"
+	"github.com/posthouse/posthouse/internal/store/postgres"
+	"github.com/posthouse/posthouse/internal/store/sqlite"
+)
+
+// Store is all that the binary does with a database.
+type Store interface {
+	inbox.Store
+	SetEnabled(ctx context.Context, source string, enabled bool) error
+	Sources(ctx context.Context) ([]model.Source, error)
+	ListMessages(ctx context.Context, p model.ListParams) (model.MessagePage, error)
+	Message(ctx context.Context, id uuid.UUID) (model.MessageView, []model.AttemptView, error)
+	Body(ctx context.Context, id uuid.UUID) (model.Message, error)
+	Ping(ctx context.Context) error
+	MigrateUp(ctx context.Context) ([]int, error)
+	MigrateDown(ctx context.Context) (int, error)
+	SchemaStatus(ctx context.Context) ([]model.SchemaVersion, error)
+	CheckReady(ctx context.Context) error
+	Close() error
+}
+
+// bounded is a Store that does not take bodies of every size.
+type bounded interface {
+	// MaxBody is the largest body that the database takes, in bytes.
+	MaxBody(ctx context.Context) (int64, error)
+}
+
+var (
+	_ Store = (*sqlite.Store)(nil)
+	_ Store = (*postgres.Store)(nil)
+	_ Store = (*mysql.Store)(nil)
+
+	_ bounded = (*mysql.Store)(nil)
+)
+
+// StoreParams says which store to open.
+type StoreParams struct {
+	URL string // sqlite:PATH, postgres://… or mysql://…
+	// Consumer says that this process consumes: on SQLite only one may.
+	Consumer    bool
+	AllowUnsafe bool // accept settings that may lose what was acknowledged
+}
+
+// OpenStore opens the store that the URL names. Its errors do not show the URL.
+func OpenStore(ctx context.Context, p StoreParams) (Store, error) {
+	scheme, rest, _ := strings.Cut(p.URL, ":")
+	switch scheme {
+	case "sqlite":
+		return sqlite.Open(sqlite.Config{Path: rest, Consumer: p.Consumer, AllowUnsafe: p.AllowUnsafe})
+	case "postgres", "postgresql":
+		return postgres.Open(ctx, postgres.Config{URL: p.URL, AllowUnsafe: p.AllowUnsafe})
+	case "mysql":
+		return mysql.Open(ctx, mysql.Config{URL: p.URL, AllowUnsafe: p.AllowUnsafe})
+	}
+	return nil, fmt.Errorf("the store's URL must begin with sqlite:, postgres:// or mysql://")
+}
