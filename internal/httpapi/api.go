@@ -1,0 +1,152 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthouse/posthouse/internal/ingest"
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/telemetry"
+)
+
+// Store is what the API does with a database. Errors carry a model.Code.
+type Store interface {
+	// Sources lists all sources that were ever registered, by name.
+	Sources(ctx context.Context) ([]model.Source, error)
+	// SetEnabled turns consumption of a source on or off. CodeNotFound.
+	SetEnabled(ctx context.Context, source string, enabled bool) error
+	// ListMessages returns one page, newest first.
+	ListMessages(ctx context.Context, p model.ListParams) (model.MessagePage, error)
+	// Message finds one message with its attempts, oldest first. CodeNotFound.
+	Message(ctx context.Context, id uuid.UUID) (model.MessageView, []model.AttemptView, error)
+	// Body finds one message with its exact bytes. CodeNotFound.
+	Body(ctx context.Context, id uuid.UUID) (model.Message, error)
+	// Stats counts per source, by name.
+	Stats(ctx context.Context) ([]model.SourceStats, error)
+	// Ping checks that the store answers and can be written to.
+	Ping(ctx context.Context) error
+}
+
+// Rejects tells what a door turned away lately, newest first. The empty source
+// stands for all names that are no source. Nil: there is no such source.
+type Rejects interface {
+	Rejects(source string) []ingest.Reject
+}
+
+// SourceInfo is what the configuration says of a source.
+type SourceInfo struct {
+	Name  string
+	Order string // serial, keyed or parallel
+}
+
+// Config says what the API shows.
+type Config struct {
+	Store    Store
+	Rejects  Rejects // nil: this process has no door
+	Sources  []SourceInfo
+	Checks   []Check              // of /readyz, beside the store's
+	Registry *prometheus.Registry // default: an empty one
+	Logger   *slog.Logger         // default: slog.Default()
+	Listen   string               // the configured address, host:port
+	Version  string               // of the binary, for the OpenAPI document
+}
+
+type api struct {
+	Config
+	orders map[string]string // of the configured sources
+}
+
+// New makes the handler of the admin API. It serves all paths; those that it
+// does not know are answered 404.
+func New(c Config) http.Handler {
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	a := &api{Config: c, orders: make(map[string]string, len(c.Sources))}
+	for _, s := range c.Sources {
+		a.orders[s.Name] = s.Order
+	}
+	mux := http.NewServeMux()
+	document := a.register(mux)
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(document) // the client has gone; nothing to be done
+	})
+	mux.Handle("GET /metrics", telemetry.MetricsHandler(c.Registry, c.Logger))
+	mux.Handle("/", unknown(mux))
+	return newGuard(mux, c.Listen, c.Logger)
+}
+
+// register adds all operations and returns the document that describes them.
+func (a *api) register(mux *http.ServeMux) []byte {
+	config := huma.DefaultConfig("Posthouse", a.Version)
+	config.Info.Description = "What Posthouse has received, and what became of it."
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // the document is served by New, as it is
+	config.CreateHooks = nil                                             // no $schema in answers
+	config.RejectUnknownQueryParameters = true
+	config.AllowAdditionalPropertiesByDefault = true // answers may gain members
+	config.Tags = []*huma.Tag{
+		{Name: "inbox", Description: "Messages and their sources."},
+		{Name: "health", Description: "Whether the process does its work."},
+	}
+	h := humago.New(mux, config)
+	a.registerMessages(h)
+	a.registerSources(h)
+	a.registerHealth(h)
+	allowNull(h.OpenAPI().Components.Schemas)
+	document, err := json.MarshalIndent(h.OpenAPI(), "", "  ")
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: the OpenAPI document cannot be written: %v", err)) // a fault of the operations above, met by every test
+	}
+	return append(document, '\n')
+}
+
+// allowNull adds null to the values that a member may have which is either one
+// of a set or absent: for a validator, an enumeration is final.
+func allowNull(schemas huma.Registry) {
+	for _, schema := range schemas.Map() {
+		for _, member := range schema.Properties {
+			if member.Nullable && member.Enum != nil {
+				member.Enum = append(member.Enum, nil)
+			}
+		}
+	}
+}
+
+// get describes an operation that only looks.
+func get(id, path, tag, summary string, statuses ...int) huma.Operation {
+	return huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Tags: []string{tag}, Summary: summary, Errors: statuses}
+}
+
+// unknown answers what no pattern of mux takes: 405 where another method
+// would be taken, otherwise 404.
+func unknown(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var allow []string
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			probe := r.Clone(r.Context())
+			probe.Method = method
+			if _, pattern := mux.Handler(probe); pattern != "/" {
+				allow = append(allow, method)
+			}
+		}
+		if allow != nil {
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			writeProblem(w, newProblem(http.StatusMethodNotAllowed, "This path takes "+strings.Join(allow, " and ")+"."))
+			return
+		}
+		writeProblem(w, notFound("There is nothing at this path; /openapi.json lists what there is."))
+	})
+}
