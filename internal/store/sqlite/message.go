@@ -32,6 +32,7 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 				return err
 			}
 			kept[m.Source] += n
+			t.bytes += int64(len(m.Headers) + len(m.Query) + len(m.Body))
 		}
 		if put == model.PutSuccess {
 			err = imported(t, last, kept)

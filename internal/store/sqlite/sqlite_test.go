@@ -74,11 +74,7 @@ func migrated(t *testing.T, s *Store) {
 // other is one connection to the same file, as another process has it.
 func other(t *testing.T, s *Store) *sql.DB {
 	t.Helper()
-	db, err := pool(s.cfg.Path, "busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.SetMaxOpenConns(1)
+	db := pool(s.cfg.Path, 1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

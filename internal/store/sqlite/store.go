@@ -6,7 +6,7 @@
 // consumes holds a lock on PATH.lock besides, so that there is one consumer,
 // and so that it may take all former instances for dead when it starts.
 //
-// The clock is the process's. Nothing runs in the background.
+// The clock is the process's. Nothing runs in the background but checkpoints.
 package sqlite
 
 import (
@@ -48,10 +48,15 @@ type Store struct {
 	turn    chan struct{} // capacity 1: who has put something in may use writer
 	writer  writer
 
-	readers *sql.DB
+	readers     *sql.DB
+	checkpoints checkpoints
 	lock    *os.File // held by a consumer, otherwise nil
 	closed  atomic.Bool
 }
+
+// busyTimeout is how long SQLite itself waits for a lock, in milliseconds. It
+// does not see the end of a ctx, so this is how late a call may be.
+const busyTimeout = "busy_timeout(50)"
 
 // maxReaders bounds the reading connections. Reads are short, and SQLite's
 // are bound by the processor.
@@ -107,20 +112,9 @@ func (s *Store) open() error {
 		s.unlock()
 		return err
 	}
-	s.writers, err = pool(path, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(50)",
-		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)")
-	if err != nil {
-		s.unlock()
-		return err
-	}
-	s.writers.SetMaxOpenConns(1)
-	s.readers, err = pool(path, "busy_timeout(50)", "query_only(1)")
-	if err != nil {
-		s.unlock()
-		return err
-	}
-	s.readers.SetMaxOpenConns(maxReaders)
-	s.readers.SetMaxIdleConns(maxReaders)
+	s.writers = pool(path, 1, "journal_mode(WAL)", "synchronous(FULL)", autoCheckpoint, "journal_size_limit(67108864)")
+	s.readers = pool(path, maxReaders, "query_only(1)")
+	s.checkpoints.db = pool(path, 1, "synchronous(FULL)")
 	return nil
 }
 
@@ -157,25 +151,32 @@ func (s *Store) unlock() {
 	}
 }
 
-func pool(path string, pragmas ...string) (*sql.DB, error) {
+// pool opens no connection yet.
+func pool(path string, size int, pragmas ...string) *sql.DB {
+	pragmas = append(pragmas, busyTimeout)
 	dsn := url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: url.Values{"_pragma": pragmas}.Encode()}
 	connector, err := sqlite.NewConnector(dsn.String())
 	if err != nil {
-		return nil, err
+		panic(err) // it refuses only what a URL cannot be
 	}
-	return sql.OpenDB(connector), nil
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db
 }
 
 // Close waits for the write that is under way, closes all connections and lets
 // the consumer's lock go. Calls after the first do nothing.
 func (s *Store) Close() error {
 	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	if s.closed.Swap(true) {
+	first := !s.closed.Swap(true)
+	s.writer.close()
+	<-s.turn
+	if !first {
 		return nil
 	}
-	s.writer.close()
-	err := errors.Join(s.readers.Close(), s.writers.Close())
+	s.checkpoints.done.Wait()
+	err := errors.Join(s.readers.Close(), s.checkpoints.db.Close(), s.writers.Close())
 	s.unlock()
 	if err != nil {
 		return &model.Error{Code: model.CodeInternal, Op: "close sqlite", Err: err}

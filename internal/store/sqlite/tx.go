@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -20,12 +21,14 @@ type writer struct {
 	statements map[string]*sql.Stmt
 }
 
-// close drops the connection; whatever transaction it is in is rolled back.
+// close ends the connection; whatever transaction it is in is rolled back.
 func (w *writer) close() {
 	for _, statement := range w.statements {
-		_ = statement.Close() // closing the connection finalizes it anyway
+		_ = statement.Close() // ending the connection finalizes it anyway
 	}
 	if w.conn != nil {
+		// Close alone would hand it back to the pool, as it is.
+		_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 		_ = w.conn.Close()
 	}
 	*w = writer{}
@@ -50,6 +53,8 @@ type tx struct {
 	*writer
 	ctx context.Context // never ends
 	now model.Micros    // one reading, taken when the lock was held
+	// bytes that the transaction writes, where they are many
+	bytes int64
 }
 
 // exec returns how many rows changed.
@@ -124,8 +129,10 @@ func (s *Store) transact(ctx context.Context, do func(*tx) error) error {
 	}
 	if err != nil {
 		s.rollback(t)
+		return err
 	}
-	return err
+	s.wrote(t.bytes)
+	return nil
 }
 
 // begin takes the write lock, over a new connection where there is none.
