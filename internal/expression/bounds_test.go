@@ -128,9 +128,17 @@ func TestErrorsHoldNothingOfThePush(t *testing.T) {
 			t.Errorf("%s: %v", source, err)
 		}
 	}
-	_, err := mustCompile(t, `body.`+strings.Repeat("é", 500)+`.x == 1`).Eval(Input{Body: []byte("{}")})
-	if err == nil || len(err.Error()) > 200 || strings.ContainsRune(err.Error(), '\uFFFD') {
-		t.Errorf("a long path: %v", err)
+	long := strings.Repeat("é", 500)
+	for _, source := range []string{
+		`body.` + long + ` == 1`, `body["` + long + `"] == 1`, `let ` + long + ` = 1; ` + long + ` == body`, `(body.` + long + strings.Repeat(" ?? body.x", 500) + ` ?? "x") == 1`,
+	} {
+		_, err := mustCompile(t, source).Eval(Input{Body: []byte("{}")})
+		if err == nil || len(err.Error()) > 300 || strings.ContainsRune(err.Error(), '\uFFFD') {
+			t.Errorf("%.30s: %v", source, err)
+		}
+	}
+	if _, err := Compile(long); err == nil || len(err.Error()) > 600 {
+		t.Error(err)
 	}
 }
 

@@ -16,9 +16,10 @@ import (
 
 // The bounds of an expression. Those of its evaluation follow from them.
 const (
-	maxSource = 16 << 10 // bytes
-	maxNodes  = 10_000   // of the syntax tree, the same as the parser's
-	maxName   = 120      // bytes of a path in an error message
+	maxSource  = 16 << 10 // bytes
+	maxNodes   = 10_000   // of the syntax tree, the same as the parser's
+	maxName    = 120      // bytes of a path in an error message
+	maxMessage = 500      // bytes of a CompileError's
 )
 
 // CompileError says where and why an expression was refused.
@@ -82,7 +83,7 @@ func compile(source string) (p *Program, err error) {
 }
 
 func (c *compiler) refuse(at file.Location, format string, args ...any) {
-	e := &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}
+	e := &CompileError{Line: 1, Column: 1, Message: short(fmt.Sprintf(format, args...), maxMessage)}
 	for i, r := range []rune(c.source) {
 		if i >= at.From {
 			break
@@ -233,7 +234,7 @@ func (c *compiler) identifier(n *ast.IdentifierNode) *node {
 			return &node{
 				eval:  func(s *state) (value, error) { return s.vars[v.slot], nil },
 				kinds: v.node.kinds,
-				name:  n.Value,
+				name:  short(n.Value, maxName),
 			}
 		}
 	}

@@ -173,8 +173,9 @@ func (c *compiler) predicate(name string, arguments []ast.Node) *node {
 			eval: func(s *state) (value, error) {
 				list := []value{}
 				err := visit(s, func(element value) (bool, error) {
-					keep, err := true, error(nil)
-					if name == "map" {
+					var err error
+					keep := name == "map"
+					if keep {
 						element, err = each.value(s)
 					} else {
 						keep, err = each.boolean(s)

@@ -2,6 +2,7 @@ package expression
 
 import (
 	"encoding/json"
+	"errors"
 	"math/big"
 	"reflect"
 	"strings"
@@ -161,7 +162,7 @@ func FuzzNumber(f *testing.F) {
 		for _, op := range []string{"+", "-", "*", "%"} {
 			d, err := arithmetic(op, &x, &y)
 			if err != nil {
-				if op == "%" && q.Sign() == 0 || err == errRange && strings.ContainsAny(a+b, "eE") {
+				if op == "%" && q.Sign() == 0 || errors.Is(err, errRange) && strings.ContainsAny(a+b, "eE") {
 					continue
 				}
 				t.Fatalf("%s %s %s: %v", a, op, b, err)

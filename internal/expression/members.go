@@ -54,11 +54,9 @@ func (c *compiler) member(n *ast.MemberNode) *node {
 	c.expect(n.Location(), base, set(kindNull, kindAbsent, kindArray, kindObject), "asked for a member")
 	c.expect(n.Property.Location(), property, set(kindString, kindNumber), "used as the name or the position of a member")
 	var (
-		missing    = value{text: name + " is missing"}
-		ofNull     = value{text: base.called() + " is null, asked for a member"}
-		ofAbsent   = value{text: base.called() + " is absent, asked for a member"}
-		notThere   = missing
-		wrongIndex = evalError(base.called() + " is asked for an element at a position that is no whole number")
+		notThere = value{text: name + " is missing"}
+		ofNull   = value{text: base.called() + " is null, asked for a member"}
+		ofAbsent = value{text: base.called() + " is absent, asked for a member"}
 	)
 	if n.Optional {
 		notThere, ofNull, ofAbsent = value{kind: kindAbsent}, value{kind: kindSkipped}, value{kind: kindSkipped}
@@ -88,41 +86,40 @@ func (c *compiler) member(n *ast.MemberNode) *node {
 		if err != nil {
 			return value{}, err
 		}
-		var v value
-		var ok bool
-		switch {
-		case b.kind == kindObject && key.kind == kindString:
-			var name string
-			if name, err = s.str(key); err == nil {
-				v, ok, err = s.member(b, name)
-			}
-		case b.kind == kindArray && key.kind == kindNumber:
-			var scratch apd.Decimal
-			d, err := s.number(key, &scratch)
-			if err != nil {
-				return value{}, property.fail(err)
-			}
-			if !integral(d) {
-				return value{}, wrongIndex
-			}
-			if i, err := d.Int64(); err == nil {
-				v, ok, err = s.element(b, i)
-				if err != nil {
-					return value{}, err
-				}
-			}
-		default:
-			return value{}, base.is(b, "asked for a member by "+key.kind.String())
+		v, ok, err := memberOf(s, b, key, base, property)
+		if err == nil && !ok {
+			v = notThere
 		}
-		if err != nil {
-			return value{}, err
-		}
-		if !ok {
-			return notThere, nil
-		}
-		return v, nil
+		return v, err
 	}
 	return &node{eval: eval, kinds: anyJSON, name: name}
+}
+
+// memberOf finds what key names in v, an array or an object; base and property are where they come from.
+func memberOf(s *state, v, key value, base, property *node) (found value, ok bool, err error) {
+	switch {
+	case v.kind == kindObject && key.kind == kindString:
+		name, err := s.str(key)
+		if err != nil {
+			return value{}, false, err
+		}
+		return s.member(v, name)
+	case v.kind == kindArray && key.kind == kindNumber:
+		var scratch apd.Decimal
+		d, err := s.number(key, &scratch)
+		if err != nil {
+			return value{}, false, property.fail(err)
+		}
+		if !integral(d) {
+			return value{}, false, evalError(base.called() + " is asked for an element at a position that is no whole number")
+		}
+		i, err := d.Int64()
+		if err != nil {
+			return value{}, false, nil //nolint:nilerr // no array is that long
+		}
+		return s.element(v, i)
+	}
+	return value{}, false, base.is(v, "asked for a member by "+key.kind.String())
 }
 
 func (c *compiler) memberOfCollection(n *ast.MemberNode, collection string, find lookup) *node {
@@ -164,13 +161,16 @@ func (c *compiler) path(base string, property ast.Node, compiled *node) string {
 			step = "[" + formatNumber(compiled.fixed.decimal) + "]"
 		}
 	}
-	path := base + step
-	if len(path) <= maxName {
-		return path
+	return short(base+step, maxName)
+}
+
+// short cuts a text at a number of bytes, between characters.
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	cut := maxName
-	for !utf8.RuneStart(path[cut]) {
-		cut--
+	for !utf8.RuneStart(text[most]) {
+		most--
 	}
-	return path[:cut] + "…"
+	return text[:most] + "…"
 }

@@ -63,9 +63,9 @@ func parseNumber(s string, d *apd.Decimal) error {
 		return errRange
 	}
 	if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
-		d.SetFinite(n, int32(exponent)) //nolint:gosec // bounded by the check above
+		d.SetFinite(n, int32(exponent))
 	} else {
-		d.SetFinite(0, int32(exponent)) //nolint:gosec // bounded by the check above
+		d.SetFinite(0, int32(exponent))
 		if _, ok := d.Coeff.SetString(digits, 10); !ok {
 			return errSyntax
 		}

@@ -43,19 +43,6 @@ func (n *node) str(s *state, use string) (string, error) {
 	return s.str(v)
 }
 
-// number evaluates n to a decimal, which is not to be changed.
-func (n *node) number(s *state, scratch *apd.Decimal, use string) (*apd.Decimal, error) {
-	v, err := n.value(s)
-	if err != nil {
-		return nil, err
-	}
-	if v.kind != kindNumber {
-		return nil, n.is(v, use)
-	}
-	d, err := s.number(v, scratch)
-	return d, n.fail(err)
-}
-
 // is says that n's value is of the wrong type for its use.
 func (n *node) is(v value, use string) evalError {
 	if n.name == "" {
@@ -214,7 +201,7 @@ func coalesce(left, right *node) *node {
 			return v, err
 		},
 		kinds: left.kinds&^set(kindNull, kindAbsent) | right.kinds,
-		name:  left.called() + " ?? …",
+		name:  short(strings.TrimSuffix(left.called(), " ?? …")+" ?? …", maxName),
 	}
 }
 

@@ -20,8 +20,7 @@ func reasonOf(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	var refusal *Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		return string(refusal.Reason)
 	}
 	return err.Error()
@@ -49,10 +48,15 @@ func TestHMACKnownAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cases []struct {
-		Name, Header, Prefix, Secret, Want string
-		Encoding                           Encoding
-		Headers                            map[string]string
-		Body                               []byte
+		Name     string            `json:"name"`
+		Header   string            `json:"header"`
+		Prefix   string            `json:"prefix"`
+		Encoding Encoding          `json:"encoding"`
+		Secret   string            `json:"secret"`
+		Headers  map[string]string `json:"headers"`
+		Body     []byte            `json:"body"` // base64 of the exact bytes
+		Want     string            `json:"want"` // "ok", a reason, or no_secret_configured
+		Source   string            `json:"source"`
 	}
 	if err := json.Unmarshal(data, &cases); err != nil {
 		t.Fatal(err)
