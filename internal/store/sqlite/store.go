@@ -50,8 +50,8 @@ type Store struct {
 
 	readers     *sql.DB
 	checkpoints checkpoints
-	lock    *os.File // held by a consumer, otherwise nil
-	closed  atomic.Bool
+	lock        *os.File // held by a consumer, otherwise nil
+	closed      atomic.Bool
 }
 
 // busyTimeout is how long SQLite itself waits for a lock, in milliseconds. It

@@ -98,7 +98,8 @@ func list(seqs []model.Seq) string {
 	return string(append(text, ']'))
 }
 
-// StartWork marks claimed work as started.
+// StartWork marks claimed work as started. The work of an instance that was
+// declared dead is no longer its own, even before it is recovered.
 func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []model.Work, err error) {
 	if len(p.Seqs) == 0 {
 		return nil, nil
@@ -106,6 +107,7 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 	err = s.write(ctx, "start", func(t *tx) error {
 		err := t.query(scanWork(&started), `UPDATE posthouse_work SET started_at = ?
 			WHERE seq IN (SELECT value FROM json_each(?)) AND state = 1 AND token = ? AND started_at = 0
+			AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = owner AND NOT i.dead)
 			RETURNING `+workColumns, t.now, list(p.Seqs), p.Token)
 		if err != nil {
 			return err
