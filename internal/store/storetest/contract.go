@@ -61,7 +61,8 @@ type Store interface {
 	ClaimWork(ctx context.Context, p model.ClaimParams) ([]model.Work, error)
 	// StartWork marks claimed work as started and returns it with its
 	// messages, in the order of Seqs; work that was lost, or that had been
-	// started already, is left out.
+	// started already, is left out, and so is that of an instance that was
+	// declared dead: what it had started was counted then.
 	StartWork(ctx context.Context, p model.StartParams) ([]model.Work, error)
 	// UnstartWork takes the mark of StartWork back from work whose handler
 	// never ran; work that was lost is passed over. Returns how many.

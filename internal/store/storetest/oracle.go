@@ -106,7 +106,7 @@ func (o *oracle) held(seq model.Seq, token model.Token) *truth {
 func (o *oracle) mark(p model.StartParams, started bool) (changed []*truth) {
 	o.now++
 	for _, seq := range p.Seqs {
-		if t := o.held(seq, p.Token); t != nil && t.started != started {
+		if t := o.held(seq, p.Token); t != nil && t.started != started && (o.living[t.owner] || !started) {
 			t.started = started
 			changed = append(changed, t)
 		}

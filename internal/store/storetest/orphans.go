@@ -87,6 +87,11 @@ func ownerDead(k *kit) {
 					k.Errorf("orphan %d: %+v", i, o)
 				}
 			}
+			late, err := k.StartWork(k.ctx(), model.StartParams{Token: claimed[0].Token, Seqs: seqs(claimed)})
+			k.must(err)
+			if len(late) != 0 {
+				k.Error("an instance that is dead started a work")
+			}
 		})
 	}
 	k.run("the policy is that of the last registration", func(k *kit) {

@@ -1,0 +1,226 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+// A list is made in two steps: a page of places, off one index, and then what
+// is shown of each.
+const showPage = `
+	SELECT page.due, m.seq, m.id, s.name, coalesce(w.state, 3), coalesce(o.retry_count, w.retry_count),
+		CASE WHEN w.state = 0 AND w.retry_count > 0 THEN w.due_at ELSE 0 END, m.received_at,
+		coalesce(o.finished_at, CASE WHEN w.state = 2 THEN a.ended_at END, 0), coalesce(a.error, ''),
+		m.content_type, m.size, m.check_note, coalesce(o.replay, w.replay)
+	FROM page STRAIGHT_JOIN posthouse_message m FORCE INDEX (PRIMARY) ON m.seq = page.seq
+	JOIN posthouse_source s ON s.id = m.source
+	LEFT JOIN posthouse_work w ON w.seq = m.seq
+	LEFT JOIN posthouse_outcome o ON o.seq = m.seq
+	LEFT JOIN posthouse_attempt a ON a.seq = w.seq AND a.replay = w.replay AND a.n = w.retry_count
+	ORDER BY page.due DESC, m.seq DESC`
+
+// ListMessages returns one page, newest first.
+func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page model.MessagePage, err error) {
+	const op = "list messages"
+	if p.Limit < 1 {
+		return page, &model.Error{Code: model.CodeInvalid, Op: op, Err: errors.New("a page of less than one message")}
+	}
+	if p.Filter < model.AnyState || p.Filter > model.OnlyFailed {
+		return page, &model.Error{Code: model.CodeInvalid, Op: op, Err: errors.New("no such filter")}
+	}
+	if p.After == (model.Cursor{}) {
+		p.After = model.Cursor{DueAt: math.MaxInt64, Seq: math.MaxInt64}
+	}
+	err = s.read(ctx, op, func(c *call) error {
+		page = model.MessagePage{}
+		places, err := c.places(p)
+		if err != nil || places == "" {
+			return err
+		}
+		var last model.Cursor
+		var one script
+		one.add(`WITH page (due, seq) AS (` + places + `)` + showPage)
+		return c.query(&one, func(rows *sql.Rows) error {
+			if len(page.Items) == p.Limit { // one more than was asked for
+				page.Next = &last
+				return nil
+			}
+			view, dueAt, err := scanView(rows)
+			last = model.Cursor{DueAt: dueAt, Seq: view.Seq}
+			page.Items = append(page.Items, view)
+			return err
+		})
+	})
+	if err != nil {
+		return model.MessagePage{}, err
+	}
+	return page, nil
+}
+
+// places is the query of a page: of messages and outcomes in the order of their
+// primary key, or of the source's branch of the index; of work the source's
+// branch, or those of all sources, merged. It is empty where there are none. It
+// holds numbers only.
+func (c *call) places(p model.ListParams) (string, error) {
+	limit := p.Limit + 1
+	switch p.Filter {
+	case model.AnyState, model.OnlySuccess:
+		table := "posthouse_message"
+		if p.Filter == model.OnlySuccess {
+			table = "posthouse_outcome"
+		}
+		if p.Source == 0 {
+			return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (PRIMARY) WHERE seq < %d ORDER BY seq DESC LIMIT %d`,
+				table, p.After.Seq, limit), nil
+		}
+		return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (%[1]s_source) WHERE source = %d AND seq < %d ORDER BY seq DESC LIMIT %d`,
+			table, p.Source, p.After.Seq, limit), nil
+	}
+	if p.Source != 0 {
+		return branch(p, p.Source, limit), nil
+	}
+	var sources []model.Source
+	var one script
+	one.add(selectSources)
+	if err := c.query(&one, scanSource(&sources)); err != nil || len(sources) == 0 {
+		return "", err
+	}
+	branches := make([]string, len(sources))
+	for i, source := range sources {
+		branches[i] = "(" + branch(p, source.ID, limit) + ")"
+	}
+	return fmt.Sprintf(`SELECT due_at, seq FROM (%s) merged ORDER BY due_at DESC, seq DESC LIMIT %d`,
+		strings.Join(branches, " UNION ALL "), limit), nil
+}
+
+// conditions are the states of work that a filter lets pass.
+var conditions = map[model.Filter]string{
+	model.OnlyPending:    "state = 0 AND retry_count = 0",
+	model.OnlyRetrying:   "state = 0 AND retry_count > 0",
+	model.OnlyProcessing: "state = 1",
+	model.OnlyFailed:     "state = 2",
+}
+
+func branch(p model.ListParams, source model.SourceID, limit int) string {
+	return fmt.Sprintf(`SELECT due_at, seq FROM posthouse_work FORCE INDEX (posthouse_work_due)
+		WHERE queue = %d AND %s AND due_at <= %d AND (due_at < %[3]d OR seq < %d) ORDER BY due_at DESC, seq DESC LIMIT %d`,
+		source, conditions[p.Filter], p.After.DueAt, p.After.Seq, limit)
+}
+
+func scanView(rows *sql.Rows) (v model.MessageView, dueAt model.Micros, err error) {
+	var id []byte
+	err = into(rows, &dueAt, &v.Seq, &id, &v.Source, &v.State, &v.RetryCount, &v.NextRetryAt, &v.ReceivedAt, &v.FinishedAt,
+		&v.Error, &v.ContentType, &v.Size, &v.Check, &v.Replay)
+	copy(v.ID[:], id)
+	return v, dueAt, err
+}
+
+// Message finds one message with its attempts, as they stood at one time.
+func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageView, attempts []model.AttemptView, err error) {
+	const op = "show message"
+	err = s.read(ctx, op, func(c *call) error {
+		attempts = nil
+		found := false
+		var show script
+		show.add(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
+		show.add(`START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`)
+		show.add(`WITH page (due, seq) AS (SELECT 0, seq FROM posthouse_message WHERE id = ?)`+showPage, id[:])
+		show.add(`SELECT a.replay, a.n, a.started_at, a.ended_at, a.outcome, a.reason, a.error, a.http_status
+			FROM posthouse_message m JOIN posthouse_attempt a ON a.seq = m.seq WHERE m.id = ?
+			UNION ALL
+			SELECT o.replay, o.n, o.started_at, o.finished_at, 'success', '', '', o.http_status
+			FROM posthouse_message m JOIN posthouse_outcome o ON o.seq = m.seq WHERE m.id = ? AND o.n > 0
+			ORDER BY 1, 2`, id[:], id[:])
+		show.add(`COMMIT`)
+		err := c.query(&show, func(rows *sql.Rows) (err error) {
+			view, _, err = scanView(rows)
+			found = true
+			return err
+		}, func(rows *sql.Rows) error {
+			var a model.AttemptView
+			err := into(rows, &a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus)
+			attempts = append(attempts, a)
+			return err
+		})
+		if err == nil && !found {
+			return notFound(op)
+		}
+		return err
+	})
+	if err != nil {
+		return model.MessageView{}, nil, err
+	}
+	return view, attempts, nil
+}
+
+// Body returns the exact bytes.
+func (s *Store) Body(ctx context.Context, id uuid.UUID) (model.Message, error) {
+	const op = "read body"
+	var message *model.Message
+	err := s.read(ctx, op, func(c *call) error {
+		message = nil
+		var one script
+		one.add(`SELECT `+messageColumns+` FROM posthouse_message m WHERE m.id = ?`, id[:])
+		err := c.query(&one, func(rows *sql.Rows) (err error) {
+			message, err = scanMessage(rows)
+			return err
+		})
+		if err == nil && message == nil {
+			return notFound(op)
+		}
+		return err
+	})
+	if err != nil {
+		return model.Message{}, err
+	}
+	return *message, nil
+}
+
+func notFound(op string) error {
+	return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no message has that id")}
+}
+
+// Stats counts per source.
+func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error) {
+	err = s.read(ctx, "count messages", func(c *call) error {
+		stats = nil
+		var all script
+		all.add(setNow)
+		all.add(countAll)
+		return c.query(&all, func(rows *sql.Rows) error {
+			var c model.SourceStats
+			var now, oldest model.Micros
+			err := into(rows, &c.Source.ID, &c.Source.Name, &c.Source.Enabled, &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
+				&c.Processing, &c.Failed, &c.Success)
+			if c.Due > 0 {
+				c.OldestDueAge = now.Sub(oldest)
+			}
+			stats = append(stats, c)
+			return err
+		})
+	})
+	return stats, err
+}
+
+const countAll = `SELECT s.id, s.name, s.enabled, @now, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
+		coalesce(w.processing, 0), coalesce(w.failed, 0),
+		(SELECT coalesce(sum(succeeded), 0) FROM posthouse_counter c WHERE c.source = s.id)
+	FROM posthouse_source s LEFT JOIN (
+		SELECT queue,
+			sum(state = 0 AND retry_count = 0) AS pending,
+			sum(state = 0 AND retry_count > 0) AS retrying,
+			sum(state = 0 AND due_at <= @now) AS due,
+			min(CASE WHEN state = 0 AND due_at <= @now THEN due_at END) AS oldest,
+			sum(state = 1) AS processing,
+			sum(state = 2) AS failed
+		FROM posthouse_work GROUP BY queue
+	) w ON w.queue = s.id
+	ORDER BY s.name`

@@ -1,0 +1,212 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/posthouse/posthouse/internal/crashpoint"
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/columns"
+)
+
+// Bounds of one packet. A packet holds whole rows; a byte of a value may be
+// two there.
+const (
+	packetRows  = 512
+	packetExtra = 1 << 10 // the words of the statements
+	rowExtra    = 256     // the numbers of a row, and its id in the second statement
+	// headerRoom is what MaxBody leaves for all of a message but its body.
+	headerRoom = 128 << 10
+)
+
+// MaxBody is the size of the largest body that can be kept whatever its bytes
+// are, as the server's max_allowed_packet has it: below half of that. What is
+// larger may be refused by PutMessages with CodeRejected.
+func (s *Store) MaxBody(ctx context.Context) (int64, error) {
+	packet := 0
+	err := s.read(ctx, "read max_allowed_packet", func(c *call) error {
+		var one script
+		one.add(`SELECT @@max_allowed_packet`)
+		return c.query(&one, func(rows *sql.Rows) error { return into(rows, &packet) })
+	})
+	return int64(max(0, (packet-packetExtra-rowExtra)/2-headerRoom)), err
+}
+
+// places are where a new message gets a row beside its own.
+var places = map[model.Put]string{
+	model.PutPending: `INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
+		SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 `,
+	model.PutSuccess: `INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
+		SELECT seq, source, 0, received_at, 0, 0, 0, 0 `,
+}
+
+// PutMessages keeps messages durably, each id once: in one transaction, of as
+// many packets as the rows need. Work, or an outcome, is made only for the
+// messages that this very try inserted; put_by tells which those are.
+func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	err := s.write(ctx, "put messages", func(c *call) error {
+		parts, err := c.parts(messages)
+		if err != nil {
+			return err
+		}
+		try := rand.Int64() | 1
+		var todo script
+		todo.add(`START TRANSACTION`)
+		todo.add(setNow)
+		for i, part := range parts {
+			insertMessages(&todo, part, try)
+			todo.add(places[put]+inserted(part), insertedArgs(part, try)...)
+			if i == len(parts)-1 && put == model.PutPending {
+				break // the commit travels with it
+			}
+			if _, err := c.exec(&todo); err != nil {
+				return err
+			}
+			todo = script{}
+		}
+		if put == model.PutSuccess {
+			if err := c.countImported(&todo, parts, try, s.shard); err != nil {
+				return err
+			}
+		}
+		return c.commit(&todo, crashpoint.BeforePutCommit)
+	})
+	if err == nil {
+		crashpoint.Hit(crashpoint.AfterPutCommit)
+	}
+	return err
+}
+
+// commit ends a transaction with what is still to be done, in one packet, except
+// in a build in which a test wants to crash before the commit.
+func (c *call) commit(todo *script, crash string) error {
+	if crashpoint.Enabled {
+		if todo.text.Len() > 0 {
+			if _, err := c.exec(todo); err != nil {
+				return err
+			}
+		}
+		crashpoint.Hit(crash)
+		*todo = script{}
+	}
+	todo.add(`COMMIT`)
+	_, err := c.exec(todo)
+	return err
+}
+
+// parts cuts messages into runs that fit into one packet each.
+func (c *call) parts(messages []model.NewMessage) ([][]model.NewMessage, error) {
+	room := c.packet - packetExtra
+	var parts [][]model.NewMessage
+	from, used := 0, 0
+	for i := range messages {
+		m := &messages[i]
+		size := rowExtra + 2*payload(m)
+		if size > room {
+			size = rowExtra + escaped(m)
+		}
+		if size > room {
+			return nil, &model.Error{Code: model.CodeRejected, Op: "put messages",
+				Err: fmt.Errorf("a message of %d bytes does not fit into the server's max_allowed_packet of %d", payload(m), c.packet)}
+		}
+		if i > from && (used+size > room || i-from == packetRows) {
+			parts = append(parts, messages[from:i])
+			from, used = i, 0
+		}
+		used += size
+	}
+	return append(parts, messages[from:]), nil
+}
+
+// payload is what a message weighs.
+func payload(m *model.NewMessage) int {
+	return len(m.Body) + len(m.Headers) + len(m.Query) + len(m.ContentType) + len(m.Check)
+}
+
+// escaped is what it weighs in a statement.
+func escaped(m *model.NewMessage) int {
+	n := payload(m)
+	for _, b := range [][]byte{m.Body, m.Headers, m.Query, []byte(m.ContentType), []byte(m.Check)} {
+		for _, special := range []byte("\x00\n\r\x1a'\"\\") {
+			n += bytes.Count(b, []byte{special})
+		}
+	}
+	return n
+}
+
+func insertMessages(todo *script, messages []model.NewMessage, try int64) {
+	args := make([]any, 0, 9*len(messages))
+	for i := range messages {
+		m := &messages[i]
+		args = append(args, m.ID[:], m.Source, try, len(m.Body), columns.Text(m.ContentType), columns.Text(m.Check),
+			columns.Bytes(m.Headers), columns.Bytes(m.Query), columns.Bytes(m.Body))
+	}
+	todo.add(`INSERT INTO posthouse_message (received_at, id, source, put_by, size, content_type, check_note, headers, query, body) VALUES `+
+		repeat(`(@now,?,?,?,?,?,?,?,?,?)`, len(messages))+` ON DUPLICATE KEY UPDATE id = id`, args...)
+}
+
+// inserted are those of the messages that this try inserted.
+func inserted(messages []model.NewMessage) string {
+	return `FROM posthouse_message FORCE INDEX (posthouse_message_id) WHERE id IN (` + repeat("?", len(messages)) + `) AND put_by = ?`
+}
+
+func insertedArgs(messages []model.NewMessage, try int64) []any {
+	args := make([]any, 0, len(messages)+1)
+	for i := range messages {
+		args = append(args, messages[i].ID[:])
+	}
+	return append(args, try)
+}
+
+// countImported adds what this try inserted to the counters.
+func (c *call) countImported(todo *script, parts [][]model.NewMessage, try int64, shard int) error {
+	counts := map[model.SourceID]int64{}
+	for _, part := range parts {
+		var one script
+		one.add(`SELECT source, count(*) `+inserted(part)+` GROUP BY source`, insertedArgs(part, try)...)
+		err := c.query(&one, func(rows *sql.Rows) error {
+			var source model.SourceID
+			var n int64
+			err := into(rows, &source, &n)
+			counts[source] += n
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	count(todo, counts, shard)
+	return nil
+}
+
+// count adds to the counters of succeeded messages, in the order of sources.
+func count(todo *script, succeeded map[model.SourceID]int64, shard int) {
+	if len(succeeded) == 0 {
+		return
+	}
+	var args []any
+	for _, source := range slices.Sorted(maps.Keys(succeeded)) {
+		args = append(args, source, shard, succeeded[source])
+	}
+	todo.add(`INSERT INTO posthouse_counter (source, shard, succeeded) VALUES `+repeat(`(?,?,?)`, len(succeeded))+
+		` ON DUPLICATE KEY UPDATE succeeded = succeeded + VALUES(succeeded)`, args...)
+}
+
+// Columns of a whole message m, as scanMessage wants them.
+const messageColumns = `m.seq, m.id, m.source, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body`
+
+func scanMessage(rows *sql.Rows) (*model.Message, error) {
+	m := &model.Message{}
+	var id []byte
+	err := into(rows, &m.Seq, &id, &m.Source, &m.ReceivedAt, &m.ContentType, &m.Check, &m.Headers, &m.Query, &m.Body)
+	copy(m.ID[:], id)
+	return m, err
+}
