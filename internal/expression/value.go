@@ -130,12 +130,14 @@ type state struct {
 	positions []int    // by slot: of those elements
 }
 
-// Every evaluation ends: what it looks at and what it builds is charged. An expression that looks at each byte of the body once, or sixty times,
-// stays within; one that compares each of 10,000 elements with each other does not.
+// Every evaluation ends: what it looks at and what it builds is charged, in units of very roughly a nanosecond. An expression that looks at
+// each element of the body's arrays a few times stays within; one that compares each of 10,000 elements with each other does not.
 const (
 	workBase    = 1 << 20
 	workPerByte = 64
 	workElement = 256 // an element of an array that the expression builds: four times its memory
+	workVisit   = 64  // an element that a predicate looks at, and beside it
+	workStep    = 8   // each part of the predicate
 )
 
 func (s *state) charge(n int) error {
