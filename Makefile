@@ -2,8 +2,8 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
-# The crash tests build and kill a real server, and measure times: the race detector has no say there.
-NO_RACE := /test/crash$$|/bench$$
+# These build, kill and measure a real server: see scripts/test.
+ALONE := /test/crash$$|/bench$$
 
 export CGO_ENABLED := 0
 
@@ -22,11 +22,11 @@ services-stop: ## stop them
 build: ## build bin/posthouse, a static binary that knows its version
 	go build -trimpath -ldflags '-s -w -X github.com/posthouse/posthouse/internal/telemetry.version=$(VERSION)' -o bin/posthouse ./cmd/posthouse
 
-test: ## run every test, on every database, with the race detector; starts the databases it needs
-	scripts/services run scripts/test '$(NO_RACE)'
+test: ## run every test on every database, then the short form with the race detector; starts the databases it needs
+	scripts/services run scripts/test '$(ALONE)'
 
-test-short: ## run the tests in their short form, without the race detector and the crash tests
-	scripts/services run sh -c 'go test -short $$(go list ./... | grep -vE "$(NO_RACE)")'
+test-short: ## run the short form only, without the race detector and the crash tests
+	scripts/services run sh -c 'go test -short $$(go list ./... | grep -vE "$(ALONE)")'
 
 lint: ## check format, linters, go.mod and shell syntax
 	scripts/lint
