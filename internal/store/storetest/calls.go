@@ -214,7 +214,7 @@ func lockedPut(k *kit) {
 		})
 	}
 	for range 4 {
-		put(200*time.Millisecond, 500*time.Millisecond)
+		put(200*time.Millisecond, time.Second)
 	}
 	put(5*time.Second, time.Second)
 	wg.Wait()

@@ -104,6 +104,9 @@ func pages(k *kit) {
 						if i > 0 {
 							k.wantOrder(what, filter, items[i-1], item)
 						}
+						if limit < 100 {
+							continue
+						}
 						view, _ := k.view(item.ID)
 						if diff := cmp.Diff(view, item); diff != "" {
 							k.Errorf("%s: shown alone and in the list: %s", what, diff)

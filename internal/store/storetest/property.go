@@ -16,7 +16,7 @@ import (
 
 // How many random histories are tried where -rapid.checks does not say it.
 const (
-	propertyChecks      = 25
+	propertyChecks      = 20
 	propertyChecksShort = 6
 )
 
