@@ -31,10 +31,10 @@ type audit struct {
 }
 
 // unhurried is how the target works in these tests: most messages take no
-// time, some a few milliseconds, so that kills find work in flight; one in
-// forty fails at first; what comes from the source refused always fails.
+// time, one in sixteen some milliseconds, so that kills find work in flight; one
+// in a hundred fails at first; what comes from the source refused always fails.
 func unhurried(ctx context.Context, x execution) int {
-	if x.number%4 == 0 {
+	if x.number%16 == 0 {
 		select {
 		case <-time.After(time.Duration(x.number%9) * time.Millisecond):
 		case <-ctx.Done():
@@ -46,7 +46,7 @@ func unhurried(ctx context.Context, x execution) int {
 	return http.StatusOK
 }
 
-func failsFirst(x execution) bool { return x.number%40 == 7 && x.attempt == 1 }
+func failsFirst(x execution) bool { return x.number%100 == 7 && x.attempt == 1 }
 
 // run judges. It stops nothing: the server must have stopped before.
 func (a audit) run(t *testing.T) {
