@@ -266,7 +266,8 @@ func TestGuard(t *testing.T) {
 			addr, err := net.ResolveTCPAddr("tcp", local)
 			must(t, err)
 			rec := httptest.NewRecorder()
-			New(config).ServeHTTP(rec, r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(addr))))
+			ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(addr)) //nolint:forbidigo // it is how net/http hands it over
+			New(config).ServeHTTP(rec, r.WithContext(ctx))
 			if rec.Code != want {
 				t.Errorf("reached at %s: %d, want %d", local, rec.Code, want)
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -163,10 +164,12 @@ func problemOf(ctx context.Context, log *slog.Logger, doing string, err error) *
 
 // writeProblem answers where no operation does.
 func writeProblem(w http.ResponseWriter, p *Problem) {
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client has gone; nothing to be done
+	body, err := json.Marshal(p)
+	if err != nil {
+		return // texts and numbers can always be written
+	}
+	_, _ = w.Write(append(body, '\n')) // the client has gone; nothing to be done
 }

@@ -104,14 +104,15 @@ func retryAfter(value string, now time.Time) time.Duration {
 		return 0
 	}
 	if strings.Trim(value, "0123456789") == "" {
-		seconds := time.Duration(0)
+		wait := time.Duration(0)
 		for _, digit := range value {
-			seconds = seconds*10 + time.Duration(digit-'0')
-			if seconds*time.Second >= maxRetryAfter {
+			// Digit by digit, so that no number overflows.
+			wait = 10*wait + time.Duration(digit-'0')*time.Second
+			if wait >= maxRetryAfter {
 				return maxRetryAfter
 			}
 		}
-		return seconds * time.Second
+		return wait
 	}
 	at, err := http.ParseTime(value)
 	if err != nil {
@@ -140,7 +141,7 @@ func contentType(m *model.Message) (string, bool) {
 // sendable says whether a header may carry the value (RFC 9110: no control
 // characters).
 func sendable(value string) bool {
-	for i := 0; i < len(value); i++ {
+	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false
 		}

@@ -269,7 +269,7 @@ func scrub(text string) string {
 // and tab stay; both formats quote them.
 func printable(text string) string {
 	clean := true
-	for i := 0; i < len(text); i++ {
+	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f {
 			clean = false
 			break
