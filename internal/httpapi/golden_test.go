@@ -94,7 +94,8 @@ func answerTo(t *testing.T, h http.Handler, asked string) string {
 
 func TestOpenAPI(t *testing.T) {
 	c, _ := testConfig(brokenStore{})
-	rec := request(t, New(c), "GET", "/openapi.json", nil)
+	h := New(c)
+	rec := request(t, h, "GET", "/openapi.json", nil)
 	if rec.Code != 200 || rec.Header().Get("Content-Type") != "application/openapi+json" {
 		t.Fatalf("%d %v", rec.Code, rec.Header())
 	}
@@ -137,7 +138,7 @@ func TestOpenAPI(t *testing.T) {
 		for path, operations := range document.Paths {
 			for method := range operations {
 				path := strings.NewReplacer("{id}", testID(1).String(), "{source}", "erp").Replace(path)
-				rec := request(t, New(c), strings.ToUpper(method), path, nil)
+				rec := request(t, h, strings.ToUpper(method), path, nil)
 				if rec.Code == 404 || rec.Code == 405 {
 					t.Errorf("%s %s: %d", method, path, rec.Code)
 				}
