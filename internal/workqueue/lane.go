@@ -34,6 +34,8 @@ type lane struct {
 	storeSince atomic.Int64 // unix nanoseconds since when it waits for the store; 0: it does not
 	gone       atomic.Bool  // its loop has ended without being told to
 
+	owed []model.Token // serial: claims that could not be given back; only the loop touches it
+
 	slots  chan struct{} // parallel: one token for each execution that may run
 	streak atomic.Int64  // parallel: timeouts in a row
 }
@@ -167,12 +169,29 @@ func (l *lane) start(token model.Token, works []model.Work) (started []model.Wor
 }
 
 // giveBack returns what is still processing under the token, and what nobody
-// here executes. If that fails, the next heartbeat finds the claim.
-func (l *lane) giveBack(token model.Token) {
-	_ = l.call("give_back", func(ctx context.Context) error {
+// here executes. If that fails, the next heartbeat finds the claim. In serial
+// order that may be too late: the next round owes it first.
+func (l *lane) giveBack(token model.Token) (ok bool) {
+	err := l.call("give_back", func(ctx context.Context) error {
 		_, err := l.e.store.GiveBack(ctx, l.queue.Source.ID, token)
 		return err
 	})
+	if err != nil && l.queue.Order == Serial {
+		l.owed = append(l.owed, token)
+	}
+	return err == nil
+}
+
+// giveBackOwed gives back what could not be given back before. Nothing may be
+// claimed until it has: what waits behind would overtake.
+func (l *lane) giveBackOwed() (ok bool) {
+	owed := l.owed
+	l.owed = nil
+	ok = true
+	for _, token := range owed {
+		ok = l.giveBack(token) && ok
+	}
+	return ok
 }
 
 func (l *lane) fenced(n int) {

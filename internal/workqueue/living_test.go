@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -222,6 +223,18 @@ func TestRecovery(t *testing.T) {
 }
 
 func TestOutage(t *testing.T) {
+	t.Run("IN-09 nothing overtakes what an outage left claimed in doubt", func(t *testing.T) {
+		inBubble(t, func(q *QueueConfig) { q.BatchSize = 2 }, func(t *testing.T, r *rig) {
+			r.put(nil, "a", "b", "c")
+			r.spy.swallow.Store(2) // the claim of a and b, and the first try to give it back
+			e := r.engine()
+			defer e.Stop()
+			time.Sleep(5 * time.Second) // less than a heartbeat needs to find the claim
+			if got := strings.Join(r.bodies(), " "); got != "a b c" {
+				t.Errorf("executed %q", got)
+			}
+		})
+	})
 	for _, order := range []Order{Serial, Parallel} {
 		t.Run("AC-9 outcomes wait for the store, and nothing runs twice, "+string(order), func(t *testing.T) {
 			inBubble(t, func(q *QueueConfig) {

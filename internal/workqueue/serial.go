@@ -51,6 +51,9 @@ func (l *lane) serialRound(woken bool) verdict {
 			return l.round("error", restFull)
 		}
 	}
+	if !l.giveBackOwed() {
+		return l.round("error", restFull)
+	}
 	token, works, err := l.claim(id, l.queue.BatchSize, false)
 	if err != nil {
 		return l.round("error", restFull)
