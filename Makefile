@@ -37,9 +37,9 @@ vuln: ## look for known vulnerabilities in what is linked, without network beyon
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	scripts/fuzz $(FUZZTIME)
 
-bench: ## measure throughput and latency beside a bare handler, as a table and as JSON
+bench: build ## measure throughput and latency beside a bare handler, as a table and as JSON; BENCH="-help" lists flags
 	scripts/services install bench
-	scripts/services run go run ./bench
+	scripts/services run go run ./bench $(BENCH)
 
 soak: ## run the long form of the crash tests (hours)
 	POSTHOUSE_SOAK=1 scripts/services run go test ./test/crash -count=1 -timeout 0 -v

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is what the figures were measured on.
+type machine struct {
+	CPU         string  `json:"cpu"`
+	Cores       int     `json:"cores"`
+	Kernel      string  `json:"kernel"`
+	Go          string  `json:"go"`
+	LoadBefore  float64 `json:"load_before"`
+	SyncsPerSec float64 `json:"fdatasyncs_per_second"` // of 4 KiB, one after the other
+	InMemory    bool    `json:"folder_in_memory"`      // SQLite's file is on a file system without a disk
+}
+
+// look asks the machine. It writes into dir, where SQLite's file will be.
+func look(dir string) (machine, error) {
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version()}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err == nil {
+		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range bytes.Lines(info) {
+		if key, value, _ := strings.Cut(string(line), ":"); strings.TrimSpace(key) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(load), " ")
+	m.LoadBefore, _ = strconv.ParseFloat(first, 64)
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return m, fmt.Errorf("look at the file system of %s: %w", dir, err)
+	}
+	m.InMemory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+	var err error
+	m.SyncsPerSec, err = syncsPerSecond(filepath.Join(dir, "sync"))
+	return m, err
+}
+
+// syncsPerSecond says how fast the disk is where it matters here.
+func syncsPerSecond(path string) (float64, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nobody reads it
+	page := make([]byte, 4096)
+	began, n := time.Now(), 0
+	for ; time.Since(began) < 500*time.Millisecond; n++ {
+		if _, err := f.WriteAt(page, int64(n%1024)*int64(len(page))); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+	}
+	return float64(n) / time.Since(began).Seconds(), nil
+}
+
+func (m machine) lines(engines []*engine) []string {
+	versions := make([]string, len(engines))
+	for i, e := range engines {
+		versions[i] = e.title + " " + strings.Fields(strings.TrimPrefix(e.version, "PostgreSQL "))[0]
+	}
+	lines := []string{
+		fmt.Sprintf("%s, %d cores, Linux %s, %s; %.0f fdatasyncs a second", m.CPU, m.Cores, m.Kernel, m.Go, m.SyncsPerSec),
+		strings.Join(versions, ", "),
+	}
+	if m.InMemory {
+		lines = append(lines, "SQLite's file would be in memory, where nothing is durable: set TMPDIR to a folder on a disk.")
+	}
+	if m.LoadBefore > 1 {
+		lines = append(lines, fmt.Sprintf("This machine is busy (load %.1f): the ratios bear that better than the other figures do.", m.LoadBefore))
+	}
+	return lines
+}
