@@ -25,6 +25,11 @@ type Message struct {
 	raw *model.Message
 }
 
+// HeaderLines are the header fields that came with the push, exactly, as
+// "Name: value" lines, each ended by CR LF. Credentials are replaced by a keyed
+// hash. They must not be changed.
+func (m *Message) HeaderLines() []byte { return m.raw.Headers }
+
 // Header parses the header fields that came with the push. Credentials are
 // replaced by a keyed hash.
 func (m *Message) Header() http.Header {
@@ -52,6 +57,3 @@ type HandlerFunc func(ctx context.Context, message *Message) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, message *Message) error { return f(ctx, message) }
-
-// Kept is the message as the store keeps it.
-func (m *Message) Kept() *model.Message { return m.raw }

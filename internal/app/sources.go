@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/posthouse/posthouse/inbox"
 	"github.com/posthouse/posthouse/internal/config"
 	"github.com/posthouse/posthouse/internal/httptarget"
@@ -56,7 +58,10 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 // toTarget hands messages to an HTTP target.
 func toTarget(target *httptarget.Target) inbox.Handler {
 	return inbox.HandlerFunc(func(ctx context.Context, m *inbox.Message) error {
-		r := target.Handle(ctx, httptarget.Delivery{Message: m.Kept(), Source: m.Source, Attempt: m.Attempt})
+		kept := &model.Message{NewMessage: model.NewMessage{
+			ID: uuid.MustParse(m.ID), ContentType: m.ContentType, Headers: m.HeaderLines(), Body: m.Body,
+		}}
+		r := target.Handle(ctx, httptarget.Delivery{Message: kept, Source: m.Source, Attempt: m.Attempt})
 		if r.Err == nil {
 			return nil
 		}
