@@ -24,7 +24,8 @@ func (c *devCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.Logger = telemetry.NewLogger(telemetry.Config{Writer: os.Stderr, Level: slog.LevelWarn})
+	p.Registry = telemetry.NewRegistry()
+	p.Logger = telemetry.NewLogger(telemetry.Config{Writer: os.Stderr, Level: slog.LevelWarn, Metrics: p.Registry})
 	if err := app.Run(ctx, p); err != nil {
 		return err
 	}
@@ -69,8 +70,9 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
 		return fmt.Errorf("log.level: %w", err)
 	}
-	log := telemetry.NewLogger(telemetry.Config{Writer: os.Stderr, Level: level, Format: telemetry.Format(cfg.Log.Format)})
-	return app.Run(ctx, app.Params{Config: cfg, Logger: log})
+	registry := telemetry.NewRegistry()
+	log := telemetry.NewLogger(telemetry.Config{Writer: os.Stderr, Level: level, Format: telemetry.Format(cfg.Log.Format), Metrics: registry})
+	return app.Run(ctx, app.Params{Config: cfg, Logger: log, Registry: registry})
 }
 
 type initCmd struct {

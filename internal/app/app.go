@@ -26,8 +26,9 @@ import (
 
 // Params says what to run.
 type Params struct {
-	Config *config.Config
-	Logger *slog.Logger
+	Config   *config.Config
+	Logger   *slog.Logger
+	Registry *prometheus.Registry // what /metrics shows; nil: a new one
 	// Handlers are functions that stand in for targets, by source.
 	Handlers map[string]inbox.Handler
 	// Observe is told how each attempt ended.
@@ -54,8 +55,10 @@ func Run(ctx context.Context, p Params) (err error) {
 	if err := prepare(ctx, store, p); err != nil {
 		return err
 	}
-	registry := telemetry.NewRegistry()
-	box, err := openInbox(ctx, store, registry, p)
+	if p.Registry == nil {
+		p.Registry = telemetry.NewRegistry()
+	}
+	box, err := openInbox(ctx, store, p)
 	if err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ func Run(ctx context.Context, p Params) (err error) {
 		return err
 	}
 	defer box.Stop()
-	api := httpapi.New(apiConfig(store, box, registry, p))
+	api := httpapi.New(apiConfig(store, box, p))
 	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
 }
 
@@ -108,7 +111,7 @@ func checkBodies(ctx context.Context, store bounded, cfg *config.Config) error {
 	return nil
 }
 
-func openInbox(ctx context.Context, store Store, registry *prometheus.Registry, p Params) (*inbox.Inbox, error) {
+func openInbox(ctx context.Context, store Store, p Params) (*inbox.Inbox, error) {
 	sources, err := sourcesOf(p.Config, p.Handlers)
 	if err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func openInbox(ctx context.Context, store Store, registry *prometheus.Registry, 
 	}
 	return inbox.Open(ctx, inbox.Config{
 		Store: store, Sources: sources, Instance: instanceName(), Lease: p.Config.Lock.Lease, Drain: p.Config.Drain,
-		Memory: int64(p.Config.Door.Memory), HashCredential: hash, Logger: p.Logger, Registerer: registry, Observe: p.Observe,
+		Memory: int64(p.Config.Door.Memory), HashCredential: hash, Logger: p.Logger, Registerer: p.Registry, Observe: p.Observe,
 	})
 }
 
@@ -203,13 +206,13 @@ func serve(ctx context.Context, p Params, servers []served, door, admin net.Addr
 }
 
 // apiConfig says what the API shows.
-func apiConfig(store Store, box *inbox.Inbox, registry *prometheus.Registry, p Params) httpapi.Config {
+func apiConfig(store Store, box *inbox.Inbox, p Params) httpapi.Config {
 	var infos []httpapi.SourceInfo
 	for _, name := range p.Config.SourceNames() {
 		infos = append(infos, httpapi.SourceInfo{Name: name, Order: string(p.Config.Sources[name].Consume.Order)})
 	}
 	return httpapi.Config{
-		Store: store, Rejects: box, Sources: infos, Registry: registry, Logger: p.Logger,
+		Store: store, Rejects: box, Sources: infos, Registry: p.Registry, Logger: p.Logger,
 		Listen: p.Config.Admin.Listen, Version: telemetry.Version(),
 		Checks: []httpapi.Check{{Name: "consuming", Run: func(context.Context) error { return box.Check() }}},
 	}

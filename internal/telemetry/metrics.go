@@ -52,5 +52,5 @@ func MetricsHandler(reg *prometheus.Registry, log *slog.Logger) http.Handler {
 type metricsLog struct{ log *slog.Logger }
 
 func (m metricsLog) Println(v ...any) {
-	m.log.Error("metrics cannot be gathered", "error", strings.TrimSpace(fmt.Sprintln(v...)))
+	m.log.Error("metrics cannot be gathered", "err", strings.TrimSpace(fmt.Sprintln(v...)))
 }
