@@ -138,8 +138,8 @@ func (d *Door) ready(s Source, metrics *doorMetrics) (*source, error) {
 	s.Concurrency = orDefault(s.Concurrency, 256)
 	s.Acknowledge.Status = orDefault(s.Acknowledge.Status, http.StatusOK)
 	switch {
-	case s.Name == "" || strings.Contains(s.Name, "/"):
-		return nil, errors.New("Name must be one part of a path")
+	case s.Name == "" || strings.Contains(s.Name, "/") || s.Name == unknownSource:
+		return nil, errors.New("Name must be one part of a path, and not " + unknownSource)
 	case s.Verifier == nil:
 		return nil, errors.New("Verifier is missing")
 	case s.AnswerWithin > MaxAnswerWithin:

@@ -9,8 +9,7 @@ import (
 const metricsPrefix = "posthouse_ingest_"
 
 // unknownSource is the one label value for all pushes to sources that do not
-// exist, so that nobody can make series by asking for names. No source can be
-// called so.
+// exist, so that nobody can make series by asking for names.
 const unknownSource = "(unknown)"
 
 type writerMetrics struct {

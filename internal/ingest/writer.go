@@ -151,7 +151,8 @@ func (w *Writer) Start() {
 
 // Stop takes no more, tries once more to keep what waits, answers all of it, and
 // returns when the loop has ended. It may be called often, by anyone. A stopped
-// Writer stays stopped.
+// Writer stays stopped. The server in front of it is shut down first, or what
+// still comes is answered 503.
 func (w *Writer) Stop() {
 	w.mu.Lock()
 	if !w.stopping {
