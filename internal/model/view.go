@@ -16,7 +16,7 @@ type MessageView struct {
 	NextRetryAt Micros // when pending with RetryCount > 0, otherwise 0
 	ReceivedAt  Micros
 	FinishedAt  Micros // success: when the outcome was written; failed: when the last attempt ended; otherwise 0
-	Error       string // of the last attempt that did not succeed, while pending, processing or failed
+	Error       string // of the last attempt since the last replay that did not succeed, while pending, processing or failed
 	ContentType string
 	Size        int64  // of the body, in bytes
 	Check       string // see NewMessage.Check

@@ -59,7 +59,7 @@ type tx struct {
 
 // exec returns how many rows changed.
 func (t *tx) exec(query string, args ...any) (int64, error) {
-	statement, err := t.prepare(t.ctx, query)
+	statement, err := t.prepare(t.ctx, query) //nolint:sqlclosecheck // closed with the connection
 	if err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 
 // query calls scan for every row.
 func (t *tx) query(scan func(*sql.Rows) error, query string, args ...any) error {
-	statement, err := t.prepare(t.ctx, query)
+	statement, err := t.prepare(t.ctx, query) //nolint:sqlclosecheck // closed with the connection
 	if err != nil {
 		return err
 	}

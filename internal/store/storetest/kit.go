@@ -248,28 +248,36 @@ func (k *kit) dump(tables []string) string {
 	k.Helper()
 	var text strings.Builder
 	for _, table := range tables {
-		rows, err := k.raw.QueryContext(k.ctx(), "SELECT * FROM posthouse_"+table)
-		k.must(err)
-		columns, err := rows.Columns()
-		k.must(err)
-		var lines []string
-		for rows.Next() {
-			fields := make([]any, len(columns))
-			for i := range fields {
-				fields[i] = new(any)
-			}
-			k.must(rows.Scan(fields...))
-			var line strings.Builder
-			for _, field := range fields {
-				fmt.Fprintf(&line, "%v|", *field.(*any))
-			}
-			lines = append(lines, line.String())
-		}
-		k.must(rows.Err())
+		lines := k.lines(table)
 		slices.Sort(lines)
 		fmt.Fprintln(&text, table, strings.Join(lines, "\n"))
 	}
 	return text.String()
+}
+
+// lines are the rows of a table as text.
+func (k *kit) lines(table string) (lines []string) {
+	k.Helper()
+	rows, err := k.raw.QueryContext(k.ctx(), "SELECT * FROM posthouse_"+table)
+	k.must(err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	k.must(err)
+	fields := make([]any, len(columns))
+	for rows.Next() {
+		for i := range fields {
+			fields[i] = new(any)
+		}
+		k.must(rows.Scan(fields...))
+		texts := make([]string, len(fields))
+		for i, field := range fields {
+			value, _ := field.(*any)
+			texts[i] = fmt.Sprint(*value)
+		}
+		lines = append(lines, strings.Join(texts, "|"))
+	}
+	k.must(rows.Err())
+	return lines
 }
 
 // stats are those of one source.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -195,7 +196,7 @@ func concurrentPuts(k *kit) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		// Each begins elsewhere: the same rows, taken in another order.
-		turned := append(messages[i*5:len(messages):len(messages)], messages[:i*5]...)
+		turned := slices.Concat(messages[i*5:], messages[:i*5])
 		wg.Go(func() {
 			if err := k.PutMessages(k.ctx(), model.PutPending, turned); err != nil {
 				k.Error(err)

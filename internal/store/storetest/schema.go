@@ -57,9 +57,9 @@ func (h Harness) upDownUp(t *testing.T) {
 		if stats, err := k.Stats(k.ctx()); err != nil || len(stats) != 1 || stats[0].Success != 1 {
 			k.Errorf("round %d: stats %+v, %v", round, stats, err)
 		}
-		for i := len(all) - 1; i >= 0; i-- {
-			if undone, err := k.MigrateDown(k.ctx()); err != nil || undone != all[i] {
-				k.Fatalf("round %d: took back %d, want %d: %v", round, undone, all[i], err)
+		for _, newest := range slices.Backward(all) {
+			if undone, err := k.MigrateDown(k.ctx()); err != nil || undone != newest {
+				k.Fatalf("round %d: took back %d, want %d: %v", round, undone, newest, err)
 			}
 			k.wantCode(k.CheckReady(k.ctx()), model.CodeSchema)
 		}
