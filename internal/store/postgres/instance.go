@@ -12,8 +12,7 @@ import (
 )
 
 // leftStarted counts the works that instance i has started and not finished.
-const leftStarted = `(SELECT count(*) FROM posthouse_source s JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
-	WHERE w.owner = i.id AND w.started_at <> 0)`
+const leftStarted = `(SELECT count(*) FROM ` + processing + ` WHERE w.owner = i.id AND w.started_at <> 0)`
 
 // JoinInstance registers a living instance, and forgets those that have been
 // dead for a week and left nothing.
@@ -25,7 +24,7 @@ func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name stri
 		return err
 	}
 	_, err = s.exec(ctx, op, `DELETE FROM posthouse_instance WHERE dead AND lease_until < `+now+` - 7 * 86400000000
-		AND id NOT IN (SELECT w.owner FROM posthouse_source s JOIN posthouse_work w ON w.queue = s.id AND w.state = 1)`)
+		AND id NOT IN (SELECT w.owner FROM `+processing+`)`)
 	return err
 }
 

@@ -33,20 +33,20 @@ const showPage = `
 // retries. The last is the source.
 const (
 	pageOfMessages = `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_message
-		WHERE source = $3 AND seq < $2 ORDER BY seq DESC LIMIT $1)`
+		WHERE source = $3 AND seq + 0 < $2 ORDER BY seq + 0 DESC LIMIT $1)`
 	pageOfAllMessages = `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_message
 		WHERE seq < $2 ORDER BY seq DESC LIMIT $1)`
 	pageOfOutcomes = `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_outcome
-		WHERE source = $3 AND seq < $2 ORDER BY seq DESC LIMIT $1)`
+		WHERE source = $3 AND seq + 0 < $2 ORDER BY seq + 0 DESC LIMIT $1)`
 	pageOfAllOutcomes = `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_outcome
 		WHERE seq < $2 ORDER BY seq DESC LIMIT $1)`
 	pageOfWork = `WITH page (at, seq) AS MATERIALIZED (SELECT due_at, seq FROM posthouse_work
-		WHERE queue = $7 AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq) < ($3, $2)
-		ORDER BY due_at DESC, seq DESC LIMIT $1)`
+		WHERE queue = $7 AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq + 0) < ($3, $2)
+		ORDER BY due_at DESC, seq + 0 DESC LIMIT $1)`
 	pageOfAllWork = `WITH page (at, seq) AS MATERIALIZED (SELECT w.due_at, w.seq FROM posthouse_source s
 		CROSS JOIN LATERAL (SELECT due_at, seq FROM posthouse_work
-			WHERE queue = s.id AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq) < ($3, $2)
-			ORDER BY due_at DESC, seq DESC LIMIT $1) w
+			WHERE queue = s.id AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq + 0) < ($3, $2)
+			ORDER BY due_at DESC, seq + 0 DESC LIMIT $1) w
 		ORDER BY w.due_at DESC, w.seq DESC LIMIT $1)`
 )
 

@@ -21,13 +21,13 @@ const settle = `WITH given AS MATERIALIZED (
 			$9::int[], $10::int[], $11::int[], $12::text[], $13::text[])
 			AS g (seq, queue, token, kind, delay, lost, started_at, ended_at, retry_count, replay, http_status, reason, error)
 	), held AS MATERIALIZED (
-		SELECT g.* FROM given g JOIN posthouse_work w ON w.seq = g.seq AND w.state = 1 AND w.token = g.token
+		SELECT g.* FROM given g JOIN posthouse_work w ON w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
 		ORDER BY w.seq FOR UPDATE OF w
 	), clock AS MATERIALIZED (
 		SELECT ` + now + ` AS t
 	), gone AS (
 		DELETE FROM posthouse_work w USING held g
-		WHERE g.kind = 1 AND w.seq = g.seq AND w.state = 1 AND w.token = g.token
+		WHERE g.kind = 1 AND w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
 		RETURNING g.*
 	), changed AS (
 		UPDATE posthouse_work w SET token = 0, owner = 0, started_at = 0,
@@ -36,7 +36,7 @@ const settle = `WITH given AS MATERIALIZED (
 			retry_count = CASE WHEN g.kind = 4 THEN w.retry_count ELSE g.retry_count + 1 END,
 			lost = w.lost + CASE WHEN g.kind <> 4 AND g.lost THEN 1 ELSE 0 END
 		FROM held g, clock
-		WHERE g.kind <> 1 AND w.seq = g.seq AND w.state = 1 AND w.token = g.token
+		WHERE g.kind <> 1 AND w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
 		RETURNING g.*
 	), outcomes AS (
 		INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
@@ -165,8 +165,8 @@ const replay = `WITH clock AS MATERIALIZED (
 		SELECT id, seq FROM posthouse_message WHERE id = ANY ($1::uuid[]) ORDER BY seq
 	), failed AS (
 		UPDATE posthouse_work SET state = 0, due_at = (SELECT t FROM clock), retry_count = 0, lost = 0, replay = replay + 1
-		WHERE seq = ANY (ARRAY(SELECT w.seq FROM posthouse_work w WHERE w.seq = ANY (ARRAY(SELECT seq FROM found)) AND w.state = 2
-			ORDER BY w.seq FOR UPDATE)) AND state = 2
+		WHERE seq = ANY (ARRAY(SELECT w.seq FROM posthouse_work w WHERE w.seq = ANY (ARRAY(SELECT seq FROM found)) AND w.state + 0 = 2
+			ORDER BY w.seq FOR UPDATE)) AND state + 0 = 2
 		RETURNING seq
 	), succeeded AS (
 		DELETE FROM posthouse_outcome
