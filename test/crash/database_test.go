@@ -122,6 +122,29 @@ func (d *database) inFlight(ctx context.Context, set map[claimed]bool) error {
 	return rows.Err()
 }
 
+// largestClaim returns how many messages of one source are processing under
+// one token, at most.
+func (d *database) largestClaim(ctx context.Context, source string) (most int, err error) {
+	rows, err := d.QueryContext(ctx, "SELECT s.name, w.token FROM posthouse_work w JOIN posthouse_source s ON s.id = w.queue WHERE w.state = 1")
+	if err != nil {
+		return 0, fmt.Errorf("reading claims: %w", err)
+	}
+	defer rows.Close()
+	sizes := map[int64]int{}
+	for rows.Next() {
+		var name string
+		var token int64
+		if err := rows.Scan(&name, &token); err != nil {
+			return 0, fmt.Errorf("reading claims: %w", err)
+		}
+		if name == source {
+			sizes[token]++
+			most = max(most, sizes[token])
+		}
+	}
+	return most, rows.Err()
+}
+
 // kept is a message as the store holds it.
 type kept struct {
 	source string

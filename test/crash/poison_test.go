@@ -31,12 +31,23 @@ func runPoison(t *testing.T, e engine, order string) {
 		held     atomic.Int64
 		poisoned atomic.Int64
 		killed   atomic.Int64 // the process that was killed last
+		claimed  atomic.Int64 // messages claimed together, when the poison was executed first
+		storeURL = e.fresh(t)
 	)
 	target := newTarget(t, func(ctx context.Context, x execution) int {
 		switch {
 		case x.source != "bad":
 		case x.number == poison:
-			poisoned.Add(1)
+			if poisoned.Add(1) == 1 {
+				err := inspect(storeURL, func(db *database) error {
+					n, err := db.largestClaim(ctx, x.source)
+					claimed.Store(int64(n))
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
 			killed.Store(int64(running.Load().pid()))
 			running.Load().kill()
 			<-ctx.Done() // the caller is gone for certain
@@ -46,10 +57,12 @@ func runPoison(t *testing.T, e engine, order string) {
 			case <-open:
 			case <-ctx.Done():
 			}
+		case killed.Load() == 0:
+			<-ctx.Done() // it was claimed with the poison, and shares its fate
 		}
 		return http.StatusOK
 	})
-	server := newServer(t, serverConfig{Store: e.fresh(t), Sources: []sourceConfig{
+	server := newServer(t, serverConfig{Store: storeURL, Sources: []sourceConfig{
 		{Name: "bad", Order: order, Target: target.url, MaxRetry: maxRetry, Concurrency: batch, Timeout: 30 * time.Second, OrphanAfter: 150 * time.Second},
 		{Name: "calm", Order: "parallel", Target: target.url, MaxRetry: 50},
 	}})
@@ -106,6 +119,11 @@ func runPoison(t *testing.T, e engine, order string) {
 			tries++
 		}
 	}
+	t.Run("IN-14 the poison was the first of a batch", func(t *testing.T) {
+		if n := claimed.Load(); n != batch {
+			t.Errorf("%d messages were claimed together when the poison was executed first, want %d", n, batch)
+		}
+	})
 	t.Run("IN-14 the poison is lost with its worker as often as allowed, then failed", func(t *testing.T) {
 		m, err := server.message(id)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,7 +105,7 @@ func (s *server) launch(crash string) error {
 	s.starts++
 	fmt.Fprintf(s.log, "--- start %d, crash at %q\n", s.starts, crash)
 	cmd := exec.Command(s.binary, "serve", "--config", s.config)
-	cmd.Env = append(s.env[:len(s.env):len(s.env)], "POSTHOUSE_CRASH="+crash)
+	cmd.Env = slices.Concat(s.env, []string{"POSTHOUSE_CRASH=" + crash})
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
