@@ -146,7 +146,7 @@ type Source struct {
 
 	// AnswerWithin is when the sender has its answer at the latest, counted from its request's headers. If the commit is
 	// not known by then the answer is 503; if the body is not in by then, 408.
-	AnswerWithin time.Duration `yaml:"answer_within" default:"2s" min:"100ms" max:"60s"`
+	AnswerWithin time.Duration `yaml:"answer_within" default:"2s" min:"100ms" max:"30s"`
 
 	// Limits bounds what this sender may use of the door.
 	Limits Limits `yaml:"limits"`
@@ -248,9 +248,8 @@ type Consume struct {
 	// Partitions is how many keys may be worked on at once in keyed order. It has no effect on the other orders.
 	Partitions int `yaml:"partitions" default:"16" min:"1" max:"256"`
 
-	// OnRetry is what a message that waits for its next attempt does to those behind it: skip lets them pass, block
-	// holds them until it has succeeded or failed.
-	OnRetry OnRetry `yaml:"on_retry" default:"skip" oneof:"skip block"`
+	// OnRetry is what a message that waits for its next attempt does to those behind it: skip lets them pass.
+	OnRetry OnRetry `yaml:"on_retry" default:"skip" oneof:"skip" later:"block"`
 
 	// Concurrency is how many handlers of this source run at once in this process. It has no effect on serial order.
 	Concurrency int `yaml:"concurrency" default:"64" min:"1" max:"10000"`
@@ -291,11 +290,8 @@ const (
 // OnRetry is what a message that waits for its next attempt does to those behind it.
 type OnRetry string
 
-// The values of [OnRetry].
-const (
-	OnRetrySkip  OnRetry = "skip"  // they pass it
-	OnRetryBlock OnRetry = "block" // they wait for it
-)
+// OnRetrySkip lets them pass it.
+const OnRetrySkip OnRetry = "skip"
 
 // SourceNames returns the names of all sources in alphabetical order.
 func (c *Config) SourceNames() []string {

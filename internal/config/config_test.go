@@ -119,10 +119,8 @@ sources:
       orphan_after: 8d
       timeout: 1h
       trip_after: 4
-  block: {verify: {kind: none}, consume: {on_retry: block}}
+  plain: {verify: {kind: none}}
 `))
-	block := defaultSource()
-	block.Consume.OnRetry = OnRetryBlock
 	want := defaultConfig("postgres://posthouse:hunter2%2F@db/posthouse", map[string]Source{
 		"erp": {
 			Verify:       Verify{Kind: VerifyHMAC, Header: "X-Sig", Prefix: "v1=", Encoding: EncodingBase64, Secrets: []Secret{"hunter2-erp", "hunter2-file"}},
@@ -137,7 +135,7 @@ sources:
 				Timeout: time.Hour, TripAfter: 4,
 			},
 		},
-		"block": block,
+		"plain": defaultSource(),
 	})
 	want.Listen, want.Admin.Listen, want.Store.Migrate = "[::]:9080", "localhost:9081", MigrateOff
 	want.Lock.Lease, want.Door.Memory, want.Drain = 90*time.Second, 64<<20, 0
@@ -145,7 +143,7 @@ sources:
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config differs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"block", "erp"}, got.SourceNames()); diff != "" {
+	if diff := cmp.Diff([]string{"erp", "plain"}, got.SourceNames()); diff != "" {
 		t.Errorf("names differ (-want +got):\n%s", diff)
 	}
 }

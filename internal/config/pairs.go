@@ -82,12 +82,8 @@ func (d *decoder) consumePairs(path string, c Consume) {
 	if d.sound(retries, backoff) && c.MaxRetry > 0 && len(c.Backoff) == 0 {
 		d.fail(backoff, fmt.Sprintf("is empty, but max_retry is %d", c.MaxRetry), "write at least one duration, or max_retry: 0")
 	}
-	order, onRetry := join(path, "order"), join(path, "on_retry")
-	if !d.sound(order, onRetry) {
+	if !d.sound(join(path, "order")) {
 		return
-	}
-	if c.Order == OrderParallel && c.OnRetry == OnRetryBlock {
-		d.fail(onRetry, "block has nothing to hold back in parallel order", "write on_retry: skip, or order: serial")
 	}
 	key, partitions := join(path, "key"), join(path, "partitions")
 	if c.Key != "" && d.sound(key) {
