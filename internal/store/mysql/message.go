@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
@@ -52,7 +53,7 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 	if len(messages) == 0 {
 		return nil
 	}
-	err := s.write(ctx, "put messages", func(c *call) error {
+	err := s.use(ctx, putTimeout(messages), "put messages", func(c *call) error {
 		parts, err := c.parts(messages)
 		if err != nil {
 			return err
@@ -83,6 +84,16 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		crashpoint.Hit(crashpoint.AfterPutCommit)
 	}
 	return err
+}
+
+// putTimeout gives a put that the door never makes, of more than 8 MiB, a second
+// more for each 8 MiB: with a binary log each byte is written several times.
+func putTimeout(messages []model.NewMessage) time.Duration {
+	bytes := 0
+	for i := range messages {
+		bytes += payload(&messages[i])
+	}
+	return writeTimeout + time.Duration(bytes>>23)*time.Second
 }
 
 // commit ends a transaction with what is still to be done, in one packet, except

@@ -84,7 +84,7 @@ var forced = map[string]string{"synchronous_commit": "on"}
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	const op = "open postgres"
 	config, err := pgxpool.ParseConfig(cfg.URL)
-	if err != nil {
+	if scheme, _, _ := strings.Cut(cfg.URL, "://"); err != nil || scheme != "postgres" && scheme != "postgresql" {
 		// The driver's text may show parts of the password.
 		return nil, &model.Error{Code: model.CodeInvalid, Op: op,
 			Err: errors.New("the URL cannot be read; it should be like postgres://user:password@host:5432/database")}
