@@ -131,7 +131,7 @@ func openDoor(cfg Config, sources []model.Source, writer *ingest.Writer) (*inges
 	return door, nil
 }
 
-// ErrStopped: the inbox was stopped; it cannot be started again.
+// ErrStopped says that the inbox was stopped; it cannot be started again.
 var ErrStopped = errors.New("inbox: stopped")
 
 // Start begins to receive and to consume. Calling it again does nothing more;

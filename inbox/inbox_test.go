@@ -68,7 +68,7 @@ func TestPushIsHandled(t *testing.T) {
 	t.Run("IN-01 IN-25 what was answered 2xx reaches the handler byte for byte", func(t *testing.T) {
 		bodies := [][]byte{
 			[]byte(`{}`), []byte(`{"n":9007199254740993}`), []byte("nul \x00 in it"), []byte("\xff\xfe broken \xc3\x28"),
-			[]byte(`{"lone":"\ud800"}`), bytes.Repeat([]byte{0}, 1<<20),
+			[]byte(`{"lone":"\ud800"}`), make([]byte, 1<<20),
 		}
 		got := make(chan *Message, len(bodies))
 		url := serveInbox(t, Config{Store: openStore(t), Sources: []Source{{

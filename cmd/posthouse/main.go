@@ -34,7 +34,6 @@ func (p problems) Error() string { return strings.Join(p, "\n") }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	os.Exit(run(ctx, os.Args[1:]))
 }
@@ -63,8 +62,7 @@ func run(ctx context.Context, args []string) int {
 
 // report prints an error as one clear line, or one line for each finding.
 func report(err error) int {
-	var found problems
-	if errors.As(err, &found) {
+	if found, ok := errors.AsType[problems](err); ok {
 		_, _ = fmt.Fprintln(os.Stderr, found.Error())
 	} else {
 		_, _ = fmt.Fprintf(os.Stderr, "posthouse: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))

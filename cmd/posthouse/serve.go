@@ -80,7 +80,7 @@ type initCmd struct {
 }
 
 func (c *initCmd) Run() error {
-	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already; name another file, or remove it", c.File)
 	}

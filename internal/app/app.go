@@ -62,7 +62,7 @@ func Run(ctx context.Context, p Params) (err error) {
 	if err != nil {
 		return err
 	}
-	door, admin, err := listen(p.Config)
+	door, admin, err := listen(ctx, p.Config)
 	if err != nil {
 		return err
 	}
@@ -137,15 +137,16 @@ func instanceName() string {
 }
 
 // listen opens the door's address, and the admin's where it is another one.
-func listen(cfg *config.Config) (door, admin net.Listener, err error) {
-	door, err = net.Listen("tcp", cfg.Listen)
+func listen(ctx context.Context, cfg *config.Config) (door, admin net.Listener, err error) {
+	var lc net.ListenConfig
+	door, err = lc.Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen: %w", err)
 	}
 	if cfg.Admin.Listen == cfg.Listen {
 		return door, door, nil
 	}
-	admin, err = net.Listen("tcp", cfg.Admin.Listen)
+	admin, err = lc.Listen(ctx, "tcp", cfg.Admin.Listen)
 	if err != nil {
 		_ = door.Close()
 		return nil, nil, fmt.Errorf("admin.listen: %w", err)

@@ -298,8 +298,14 @@ func TestReady(t *testing.T) {
 		if status, _ := s.get(t, "/healthz"); status != http.StatusOK {
 			t.Error(status)
 		}
+		response, err := http.Post(s.url+"/in/demo", "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		s.eventually(t, func(demo map[string]any) bool { return demo["success"] == 1.0 })
 		_, metrics := s.get(t, "/metrics")
-		for _, name := range []string{"posthouse_ingest_requests_total", "posthouse_queue_rounds_total", "posthouse_inbox_due", "go_goroutines"} {
+		for _, name := range []string{"posthouse_ingest_requests_total", "posthouse_queue_attempts_total", "posthouse_inbox_due", "go_goroutines"} {
 			if !strings.Contains(metrics, name) {
 				t.Errorf("no metric %s", name)
 			}

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -225,7 +226,7 @@ func (b *batch) unstart(works []model.Work) {
 		b.failed, b.dirty = true, true
 		return
 	}
-	b.left = append(works[:len(works):len(works)], b.left...)
+	b.left = append(slices.Clip(works), b.left...)
 }
 
 // settle writes outcomes and waits for that: in serial order nothing starts
