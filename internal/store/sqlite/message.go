@@ -22,20 +22,19 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		if err != nil {
 			return err
 		}
-		kept := map[model.SourceID]int64{}
+		rows := make([]any, 0, 9*len(messages))
 		for i := range messages {
 			m := &messages[i]
-			n, err := t.exec(`INSERT INTO posthouse_message (id, source, received_at, content_type, size, check_note, headers, query, body)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-				m.ID[:], m.Source, t.now, m.ContentType, len(m.Body), m.Check, blob(m.Headers), blob(m.Query), blob(m.Body))
-			if err != nil {
-				return err
-			}
-			kept[m.Source] += n
+			rows = append(rows, m.ID[:], m.Source, t.now, m.ContentType, len(m.Body), m.Check, blob(m.Headers), blob(m.Query), blob(m.Body))
 			t.bytes += int64(len(m.Headers) + len(m.Query) + len(m.Body))
 		}
+		err = t.insert(`INSERT INTO posthouse_message (id, source, received_at, content_type, size, check_note, headers, query, body)
+			VALUES %s ON CONFLICT (id) DO NOTHING`, 9, rows)
+		if err != nil {
+			return err
+		}
 		if put == model.PutSuccess {
-			err = imported(t, last, kept)
+			err = imported(t, last)
 		} else {
 			_, err = t.exec(`INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
 				SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
@@ -49,9 +48,21 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 	return err
 }
 
-func imported(t *tx, last model.Seq, kept map[model.SourceID]int64) error {
+// imported writes down as handled what this transaction inserted.
+func imported(t *tx, last model.Seq) error {
 	_, err := t.exec(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
 		SELECT seq, source, 0, received_at, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
+	if err != nil {
+		return err
+	}
+	kept := map[model.SourceID]int64{}
+	err = t.query(func(rows *sql.Rows) error {
+		var source model.SourceID
+		var n int64
+		err := rows.Scan(&source, &n)
+		kept[source] = n
+		return err
+	}, `SELECT source, count(*) FROM posthouse_message WHERE seq > ? GROUP BY source`, last)
 	if err != nil {
 		return err
 	}

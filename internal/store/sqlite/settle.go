@@ -20,17 +20,17 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 	}
 	applied := make([]bool, len(settlements))
 	err := s.write(ctx, "settle", func(t *tx) error {
-		succeeded := map[model.SourceID]int64{}
+		var written record
 		for i := range settlements {
 			var err error
-			if applied[i], err = settle(t, &settlements[i]); err != nil {
+			if applied[i], err = end(t, &settlements[i]); err != nil {
 				return err
 			}
-			if applied[i] && settlements[i].Kind == model.SettleSuccess {
-				succeeded[settlements[i].Queue]++
+			if applied[i] {
+				written.add(t, &settlements[i])
 			}
 		}
-		if err := count(t, succeeded); err != nil {
+		if err := written.insert(t); err != nil {
 			return err
 		}
 		crashpoint.Hit(crashpoint.BeforeSettle)
@@ -43,11 +43,9 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 	return applied, nil
 }
 
-// settle ends one claim: first the guarded statement, then, where it changed
-// the row, what is to be written down.
-func settle(t *tx, s *model.Settlement) (bool, error) {
+// end is the guarded statement that ends one claim.
+func end(t *tx, s *model.Settlement) (applied bool, err error) {
 	var n int64
-	var err error
 	switch s.Kind {
 	case model.SettleSuccess:
 		n, err = t.exec(`DELETE FROM posthouse_work WHERE seq = ? AND state = 1 AND token = ?`, s.Seq, s.Token)
@@ -65,27 +63,48 @@ func settle(t *tx, s *model.Settlement) (bool, error) {
 		}
 		n, err = t.exec(`UPDATE posthouse_work SET state = 0, due_at = coalesce(nullif(?, 0), due_at), token = 0, owner = 0, started_at = 0
 			WHERE seq = ? AND state = 1 AND token = ?`, dueAt, s.Seq, s.Token)
-		return n == 1, err
 	default:
-		return false, &model.Error{Code: model.CodeInvalid, Op: "settle", Err: errNoKind}
+		err = &model.Error{Code: model.CodeInvalid, Op: "settle", Err: errNoKind}
 	}
-	if err != nil || n == 0 {
-		return false, err
+	return n == 1, err
+}
+
+// record is what settlements leave behind, gathered into few statements.
+type record struct {
+	outcomes, attempts []any
+	succeeded          map[model.SourceID]int64
+}
+
+func (r *record) add(t *tx, s *model.Settlement) {
+	switch s.Kind {
+	case model.SettleSuccess:
+		r.outcomes = append(r.outcomes, s.Seq, s.Queue, s.StartedAt, t.now, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+		if r.succeeded == nil {
+			r.succeeded = map[model.SourceID]int64{}
+		}
+		r.succeeded[s.Queue]++
+	case model.SettleRetry, model.SettleFailed:
+		outcome := model.OutcomeFailed
+		if s.Lost {
+			outcome = model.OutcomeLost
+		}
+		r.attempts = append(r.attempts, s.Seq, s.Replay, s.RetryCount+1, s.StartedAt, s.StartedAt.Add(s.Duration),
+			outcome, string(s.Reason), model.CleanError(s.Error), s.HTTPStatus)
 	}
-	if s.Kind == model.SettleSuccess {
-		_, err = t.exec(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			s.Seq, s.Queue, s.StartedAt, t.now, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
-		return true, err
+}
+
+func (r *record) insert(t *tx) error {
+	err := t.insert(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
+		VALUES %s`, 8, r.outcomes)
+	if err != nil {
+		return err
 	}
-	outcome := model.OutcomeFailed
-	if s.Lost {
-		outcome = model.OutcomeLost
+	err = t.insert(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, outcome, reason, error, http_status)
+		VALUES %s`, 9, r.attempts)
+	if err != nil {
+		return err
 	}
-	_, err = t.exec(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, outcome, reason, error, http_status)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		s.Seq, s.Replay, s.RetryCount+1, s.StartedAt, s.StartedAt.Add(s.Duration), outcome, string(s.Reason), model.CleanError(s.Error), s.HTTPStatus)
-	return true, err
+	return count(t, r.succeeded)
 }
 
 // Replay makes failed messages pending again, with force also successful ones.

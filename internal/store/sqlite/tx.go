@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -68,6 +70,29 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+// maxRows bounds the rows of one insert. What a statement costs besides its
+// rows is more than a third of inserting rows one by one; beyond this it is nothing.
+const maxRows = 64
+
+// insert runs a statement whose %s stands for rows of so many columns, as often
+// as it takes. Numbers of rows are powers of two, so that few statements are
+// prepared.
+func (t *tx) insert(statement string, columns int, rows []any) error {
+	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
+	for size := maxRows; len(rows) > 0; {
+		if len(rows) < size*columns {
+			size /= 2
+			continue
+		}
+		query := fmt.Sprintf(statement, row+strings.Repeat(", "+row, size-1))
+		if _, err := t.exec(query, rows[:size*columns]...); err != nil {
+			return err
+		}
+		rows = rows[size*columns:]
+	}
+	return nil
 }
 
 // query calls scan for every row.
