@@ -1,0 +1,89 @@
+package mysql
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/internal/model"
+)
+
+const benchBatch = 64
+
+func benchStore(b *testing.B, engine engine) (*Store, model.SourceID) {
+	s := open(b, Config{URL: engine.fresh(b)})
+	migrated(b, s)
+	sources, err := s.Register(b.Context(), []model.SourceSpec{{Name: "bench"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s, sources[0].ID
+}
+
+func benchPut(b *testing.B, s *Store, source model.SourceID) {
+	messages := make([]model.NewMessage, benchBatch)
+	for i := range messages {
+		messages[i] = model.NewMessage{
+			ID: uuid.Must(uuid.NewV7()), Source: source, ContentType: "application/json",
+			Headers: []byte("Content-Type: application/json\r\nUser-Agent: bench\r\n"), Body: bytes.Repeat([]byte("x"), 1024),
+		}
+	}
+	if err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkPut keeps messages of 1 KiB in batches of 64.
+func BenchmarkPut(b *testing.B) {
+	for _, engine := range engines {
+		b.Run(engine.name, func(b *testing.B) {
+			s, source := benchStore(b, engine)
+			for b.Loop() {
+				benchPut(b, s, source)
+			}
+			b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}
+
+// BenchmarkWork claims, starts and settles in batches of 64.
+func BenchmarkWork(b *testing.B) {
+	for _, engine := range engines {
+		for name, atOnce := range map[string]bool{"claim started": true, "claim and start": false} {
+			b.Run(engine.name+" "+name, func(b *testing.B) {
+				ctx := b.Context()
+				s, source := benchStore(b, engine)
+				if err := s.JoinInstance(ctx, 1, "bench", 1e9); err != nil {
+					b.Fatal(err)
+				}
+				token := model.Token(1)
+				for b.Loop() {
+					b.StopTimer()
+					benchPut(b, s, source)
+					b.StartTimer()
+					token++
+					work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: token, Limit: benchBatch, Start: atOnce, AloneFrom: 3})
+					if err == nil && !atOnce {
+						all := make([]model.Seq, len(work))
+						for i, w := range work {
+							all[i] = w.Seq
+						}
+						work, err = s.StartWork(ctx, model.StartParams{Token: token, Seqs: all})
+					}
+					if err != nil || len(work) != benchBatch {
+						b.Fatal(err, len(work))
+					}
+					settlements := make([]model.Settlement, len(work))
+					for i, w := range work {
+						settlements[i] = model.Settlement{Seq: w.Seq, Queue: source, Token: token, Kind: model.SettleSuccess, StartedAt: w.StartedAt, Duration: 1000}
+					}
+					if _, err := s.Settle(ctx, settlements); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "rows/s")
+			})
+		}
+	}
+}
