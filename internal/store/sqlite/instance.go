@@ -12,8 +12,12 @@ import (
 const leftStarted = `(SELECT count(*) FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
 	WHERE w.owner = posthouse_instance.id AND w.started_at <> 0)`
 
-// JoinInstance registers a living instance. A consumer is alone with the file,
-// so every other instance is a former one, and is declared dead.
+// forgetAfter is how long a dead instance is remembered, in microseconds.
+const forgetAfter = 7 * 24 * 3600 * 1e6
+
+// JoinInstance registers a living instance, and forgets those that have been
+// dead for a week and left nothing. A consumer is alone with the file, so every
+// other instance is a former one, and is declared dead.
 func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error {
 	return s.write(ctx, "join instance", func(t *tx) error {
 		if s.cfg.Consumer {
@@ -23,6 +27,11 @@ func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name stri
 		}
 		_, err := t.exec(`INSERT INTO posthouse_instance (id, name, started_at, lease_until, dead, left_started) VALUES (?, ?, ?, ?, 0, 0)`,
 			id, name, t.now, t.now+leaseFor)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(`DELETE FROM posthouse_instance WHERE dead AND lease_until < ?
+			AND id NOT IN (SELECT w.owner FROM posthouse_source s JOIN posthouse_work w ON w.queue = s.id AND w.state = 1)`, t.now-forgetAfter)
 		return err
 	})
 }

@@ -36,7 +36,8 @@ type Store interface {
 	// apart), CodeUnavailable that none is.
 	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
 
-	// JoinInstance registers a living instance with a lease from now.
+	// JoinInstance registers a living instance with a lease from now. It
+	// forgets instances that have been dead for a week and left nothing.
 	JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error
 	// LeaveInstance declares an instance dead that has stopped in good order.
 	LeaveInstance(ctx context.Context, id model.InstanceID) error

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ func instances(k *kit) {
 		id := k.instance()
 		k.wantCode(k.JoinInstance(k.ctx(), id, "twin", hour), model.CodeRejected)
 	})
+	k.run("one that has been dead for a week is forgotten, unless it left work", longDeadAreForgotten)
 	k.run("registering keeps id and switch, and replaces the policy", registering)
 	k.run("switching an unknown source", func(k *kit) {
 		k.wantCode(k.SetEnabled(k.ctx(), "nobody", true), model.CodeNotFound)
@@ -78,6 +80,28 @@ func lifeOfAnInstance(k *kit) {
 	}
 	if k.beat(4711, true).Alive {
 		k.Error("an unknown instance was renewed")
+	}
+}
+
+func longDeadAreForgotten(k *kit) {
+	empty, withWork := k.instance(), k.instance()
+	source := k.source()
+	k.put(source, 1)
+	k.claim(source, withWork, 1)
+	for _, id := range []model.InstanceID{empty, withWork} {
+		k.must(k.LeaveInstance(k.ctx(), id))
+		_, err := k.raw.ExecContext(k.ctx(), fmt.Sprintf(`UPDATE posthouse_instance SET lease_until = lease_until - 8 * %d WHERE id = %d`, 24*hour, id))
+		k.must(err)
+	}
+	k.instance()
+	all, err := k.Instances(k.ctx())
+	k.must(err)
+	left := map[model.InstanceID]bool{}
+	for _, i := range all {
+		left[i.ID] = true
+	}
+	if left[empty] || !left[withWork] {
+		k.Errorf("the one that left nothing is there: %v; the one that left work is there: %v", left[empty], left[withWork])
 	}
 }
 
