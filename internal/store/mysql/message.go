@@ -20,7 +20,7 @@ import (
 const (
 	packetRows  = 512
 	packetExtra = 1 << 10 // the words of the statements
-	rowExtra    = 256     // the numbers of a row, and its id in the second statement
+	rowExtra    = 192     // the numbers of a row, and its quotes
 	// headerRoom is what MaxBody leaves for all of a message but its body.
 	headerRoom = 128 << 10
 )
@@ -62,21 +62,21 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		var todo script
 		todo.add(`START TRANSACTION`)
 		todo.add(setNow)
+		todo.add(setLow)
 		for i, part := range parts {
 			insertMessages(&todo, part, try)
-			todo.add(places[put]+inserted(part), insertedArgs(part, try)...)
-			if i == len(parts)-1 && put == model.PutPending {
-				break // the commit travels with it
+			if i == len(parts)-1 {
+				break // what follows travels with it
 			}
 			if _, err := c.exec(&todo); err != nil {
 				return err
 			}
 			todo = script{}
 		}
+		todo.add(places[put]+inserted, try)
 		if put == model.PutSuccess {
-			if err := c.countImported(&todo, parts, try, s.shard); err != nil {
-				return err
-			}
+			todo.add(`INSERT INTO posthouse_counter (source, shard, succeeded) SELECT source, ?, count(*) `+inserted+` GROUP BY source`+counting,
+				s.shard, try)
 		}
 		return c.commit(&todo, crashpoint.BeforePutCommit)
 	})
@@ -164,39 +164,15 @@ func insertMessages(todo *script, messages []model.NewMessage, try int64) {
 		repeat(`(@now,?,?,?,?,?,?,?,?,?)`, len(messages))+` ON DUPLICATE KEY UPDATE id = id`, args...)
 }
 
-// inserted are those of the messages that this try inserted.
-func inserted(messages []model.NewMessage) string {
-	return `FROM posthouse_message FORCE INDEX (posthouse_message_id) WHERE id IN (` + repeat("?", len(messages)) + `) AND put_by = ?`
-}
+// inserted are the messages that this try inserted: above all that were there
+// before.
+const (
+	setLow   = `SET @low = (SELECT coalesce(max(seq), 0) FROM posthouse_message)`
+	inserted = `FROM posthouse_message FORCE INDEX (PRIMARY) WHERE seq > @low AND put_by = ?`
+)
 
-func insertedArgs(messages []model.NewMessage, try int64) []any {
-	args := make([]any, 0, len(messages)+1)
-	for i := range messages {
-		args = append(args, messages[i].ID[:])
-	}
-	return append(args, try)
-}
-
-// countImported adds what this try inserted to the counters.
-func (c *call) countImported(todo *script, parts [][]model.NewMessage, try int64, shard int) error {
-	counts := map[model.SourceID]int64{}
-	for _, part := range parts {
-		var one script
-		one.add(`SELECT source, count(*) `+inserted(part)+` GROUP BY source`, insertedArgs(part, try)...)
-		err := c.query(&one, func(rows *sql.Rows) error {
-			var source model.SourceID
-			var n int64
-			err := into(rows, &source, &n)
-			counts[source] += n
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	count(todo, counts, shard)
-	return nil
-}
+// counting ends a statement that adds to the counters of succeeded messages.
+const counting = ` ON DUPLICATE KEY UPDATE succeeded = succeeded + VALUES(succeeded)`
 
 // count adds to the counters of succeeded messages, in the order of sources.
 func count(todo *script, succeeded map[model.SourceID]int64, shard int) {
@@ -208,7 +184,7 @@ func count(todo *script, succeeded map[model.SourceID]int64, shard int) {
 		args = append(args, source, shard, succeeded[source])
 	}
 	todo.add(`INSERT INTO posthouse_counter (source, shard, succeeded) VALUES `+repeat(`(?,?,?)`, len(succeeded))+
-		` ON DUPLICATE KEY UPDATE succeeded = succeeded + VALUES(succeeded)`, args...)
+		counting, args...)
 }
 
 // Columns of a whole message m, as scanMessage wants them.
