@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -53,21 +54,35 @@ func (s *server) stats() (map[string]sourceStats, error) {
 	return bySource, nil
 }
 
-// unfinished returns an error that says what is still to be done, if anything.
-func (s *server) unfinished() error {
-	stats, err := s.stats()
-	if err != nil {
-		return err
-	}
-	if len(stats) == 0 {
-		return fmt.Errorf("the stats name no source")
-	}
-	for name, st := range stats {
-		if st.Pending+st.Retrying+st.Processing > 0 {
-			return fmt.Errorf("source %s: %d pending, %d retrying, %d processing", name, st.Pending, st.Retrying, st.Processing)
+// waitHandled waits until nothing is left to do, however long that takes, as
+// long as messages go on to end.
+func (s *server) waitHandled() {
+	s.t.Helper()
+	const patience = time.Minute
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	moved, before := time.Now(), -1
+	for {
+		stats, err := s.stats()
+		if err != nil {
+			s.t.Fatal(err)
 		}
+		left, ended := 0, 0
+		for _, st := range stats {
+			left += st.Pending + st.Retrying + st.Processing
+			ended += st.Success + st.Failed
+		}
+		if left == 0 && len(stats) > 0 {
+			return
+		}
+		if ended != before {
+			moved, before = time.Now(), ended
+		}
+		if time.Since(moved) > patience {
+			s.t.Fatalf("nothing has ended for %v, and not everything is handled: %+v", patience, stats)
+		}
+		<-tick.C
 	}
-	return nil
 }
 
 func (s *server) message(id uuid.UUID) (m message, err error) {

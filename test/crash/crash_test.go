@@ -122,7 +122,7 @@ func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
 	server.waitReady()
 	load.wait()
 	pushed := time.Now()
-	eventually(t, 3*time.Minute, "everything is handled", server.unfinished)
+	server.waitHandled()
 	handled := time.Now()
 	server.terminate()
 	t.Logf("kills %v, then pushing the rest %v, handling it %v, stopping %v", killed.Sub(begun).Round(time.Millisecond),

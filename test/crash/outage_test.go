@@ -116,7 +116,7 @@ func runOutage(t *testing.T, storeURL string, strike func() outage) {
 		return nil
 	})
 	load.end()
-	eventually(t, time.Minute, "everything is handled", server.unfinished)
+	server.waitHandled()
 
 	t.Run("AC-9 the process was not restarted", func(t *testing.T) {
 		_, exited := server.process()

@@ -106,7 +106,7 @@ func runPoison(t *testing.T, e engine, order string) {
 	})
 	server.waitReady()
 	calm.end()
-	eventually(t, time.Minute, "everything is handled", server.unfinished)
+	server.waitHandled()
 	cancel()
 	supervisor()
 
