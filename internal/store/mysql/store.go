@@ -186,12 +186,30 @@ type conn struct {
 	server string
 }
 
+var errForeign = errors.New("a connection that this package did not make")
+
+// of is the connection behind c.
+func of(c *sql.Conn) (self *conn, err error) {
+	err = c.Raw(func(dc any) error {
+		var ok bool
+		if self, ok = dc.(*conn); !ok {
+			return errForeign
+		}
+		return nil
+	})
+	return self, err
+}
+
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dc := made.(driverConn) //nolint:forcetypeassert // it is the driver that go.mod names
+	dc, ok := made.(driverConn)
+	if !ok {
+		_ = made.Close()
+		return nil, errForeign
+	}
 	rows, err := dc.QueryContext(ctx, session, nil)
 	if err == nil {
 		row := make([]driver.Value, 3)
@@ -251,8 +269,8 @@ func (s *Store) once(ctx context.Context, do func(*call) error) error {
 		return err
 	}
 	defer func() { _ = c.Close() }() // it only goes back to the pool
-	var self *conn
-	if err := c.Raw(func(dc any) error { self = dc.(*conn); return nil }); err != nil {
+	self, err := of(c)
+	if err != nil {
 		return err
 	}
 	err = do(&call{ctx: ctx, conn: c, packet: int(s.connector.packet.Load())})
@@ -285,8 +303,7 @@ func (s *Store) kill(victim *conn) {
 		return // the server cannot be told
 	}
 	defer func() { _ = c.Close() }()
-	var self *conn
-	if err := c.Raw(func(dc any) error { self = dc.(*conn); return nil }); err != nil || self.server != victim.server {
+	if self, err := of(c); err != nil || self.server != victim.server {
 		return
 	}
 	if _, err := c.ExecContext(ctx, "KILL ?", victim.id); err != nil {

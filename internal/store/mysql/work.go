@@ -107,9 +107,9 @@ func (c *call) due(p model.ClaimParams, after model.Cursor) (due []model.Work, e
 
 // claim takes those of the due works that nobody else is claiming.
 func (c *call) claim(p model.ClaimParams, due []model.Work) ([]model.Work, error) {
-	seqs := make([]model.Seq, len(due))
-	for i, w := range due {
-		seqs[i] = w.Seq
+	seqs := make([]model.Seq, 0, len(due))
+	for _, w := range due {
+		seqs = append(seqs, w.Seq)
 	}
 	var works []model.Work
 	var at model.Micros

@@ -5,15 +5,16 @@
 // so that no plan that PostgreSQL may hold on to is a bad one, however the
 // tables grow: rows are found by an index, never by what the statistics say.
 //
-// The clock is the database's. Nothing runs in the background. A call whose
-// context ends asks the server to cancel the statement and waits a moment for
-// its answer; where none comes the connection is given up, and whether the call
-// took effect is unknown.
+// The clock is the database's. Only the pool's own upkeep runs in the
+// background. A call whose context ends asks the server to cancel the statement
+// and waits a moment for its answer; where none comes the connection is given
+// up, and whether the call took effect is unknown.
 package postgres
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -101,9 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			connection.RuntimeParams[name] = value
 		}
 	}
-	for name, value := range forced {
-		connection.RuntimeParams[name] = value
-	}
+	maps.Copy(connection.RuntimeParams, forced)
 	if connection.ConnectTimeout == 0 {
 		connection.ConnectTimeout = connectTimeout
 	}

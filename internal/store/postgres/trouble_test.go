@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,5 +245,48 @@ func TestErrorsNameNoValues(t *testing.T) {
 	wantCode(t, err, model.CodeRejected)
 	if strings.Contains(err.Error(), "secretsecret") {
 		t.Error(err)
+	}
+}
+
+// An instance that has long been dead and left nothing is forgotten.
+func TestForgetsTheDead(t *testing.T) {
+	s, source := ready(t, Config{URL: testdb.Postgres(t)})
+	ctx := t.Context()
+	join := func(id model.InstanceID) {
+		t.Helper()
+		if err := s.JoinInstance(ctx, id, "x", 1e12); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range model.InstanceID(4) {
+		join(id + 1)
+	}
+	if err := put(ctx, s, message(source)); err != nil {
+		t.Fatal(err)
+	}
+	if work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 2, Token: 1, Limit: 1}); err != nil || len(work) != 1 {
+		t.Fatal(work, err)
+	}
+	for _, id := range []model.InstanceID{1, 2, 3} {
+		if err := s.LeaveInstance(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 1 and 2 died long ago, 3 now; 2 has left a work.
+	if _, err := other(t, s).Exec(`UPDATE posthouse_instance SET lease_until = 1 WHERE id < 3`); err != nil {
+		t.Fatal(err)
+	}
+	join(5)
+	instances, err := s.Instances(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []model.InstanceID
+	for _, i := range instances {
+		ids = append(ids, i.ID)
+	}
+	slices.Sort(ids)
+	if want := []model.InstanceID{2, 3, 4, 5}; !slices.Equal(ids, want) {
+		t.Errorf("instances %v, want %v", ids, want)
 	}
 }
