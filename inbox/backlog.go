@@ -22,16 +22,17 @@ type statsReader interface {
 // backlog measures what waits, on a schedule of its own.
 type backlog struct {
 	store  statsReader
+	mine   map[model.SourceID]bool // the sources that this process consumes
 	log    *slog.Logger
 	gauges map[string]*prometheus.GaugeVec
 	errors prometheus.Counter
 
 	mu     sync.Mutex
-	oldest time.Duration // among sources that are consumed
+	oldest time.Duration // among mine that are switched on
 }
 
-func newBacklog(store statsReader, log *slog.Logger, r prometheus.Registerer) *backlog {
-	b := &backlog{store: store, log: log, gauges: map[string]*prometheus.GaugeVec{}}
+func newBacklog(store statsReader, mine map[model.SourceID]bool, log *slog.Logger, r prometheus.Registerer) *backlog {
+	b := &backlog{store: store, mine: mine, log: log, gauges: map[string]*prometheus.GaugeVec{}}
 	gauge := func(name, help string) {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "posthouse", Subsystem: "inbox", Name: name, Help: help}, []string{"source"})
 		b.gauges[name] = g
@@ -80,7 +81,9 @@ func (b *backlog) measure(ctx context.Context) {
 		name, enabled := s.Source.Name, 0.0
 		if s.Source.Enabled {
 			enabled = 1
-			oldest = max(oldest, s.OldestDueAge)
+			if b.mine[s.Source.ID] {
+				oldest = max(oldest, s.OldestDueAge)
+			}
 		}
 		b.gauges["due"].WithLabelValues(name).Set(float64(s.Due))
 		b.gauges["retrying"].WithLabelValues(name).Set(float64(s.Retrying))
@@ -94,8 +97,8 @@ func (b *backlog) measure(ctx context.Context) {
 	b.mu.Unlock()
 }
 
-// oldestDue is the age of the oldest due message of all sources that are
-// consumed, as it was measured last.
+// oldestDue is the age of the oldest due message of all sources that this
+// process consumes and that are switched on, as it was measured last.
 func (b *backlog) oldestDue() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

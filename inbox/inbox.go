@@ -23,7 +23,6 @@ type Inbox struct {
 	writer  *ingest.Writer
 	engine  *workqueue.Engine
 	backlog *backlog
-	sources []model.Source
 
 	mu          sync.Mutex // held by Start and Stop
 	started     bool
@@ -49,13 +48,15 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the sources: %w", err)
 	}
-	box := &Inbox{sources: sources, backlog: newBacklog(cfg.Store, cfg.Logger, cfg.Registerer)}
+	mine := map[model.SourceID]bool{}
 	for i, s := range cfg.Sources {
+		mine[sources[i].ID] = s.Handler != nil
 		if wanted := !s.Consume.Paused; sources[i].Enabled != wanted {
 			cfg.Logger.Warn("the stored switch wins over the configuration; pause or resume the source to change it",
 				"source", s.Name, "configured_enabled", wanted, "enabled", sources[i].Enabled)
 		}
 	}
+	box := &Inbox{backlog: newBacklog(cfg.Store, mine, cfg.Logger, cfg.Registerer)}
 	if box.engine, err = openEngine(cfg, sources); err != nil {
 		return nil, err
 	}
