@@ -146,9 +146,18 @@ func textOf(err error) string {
 	return fmt.Sprintf("error %d (SQLSTATE %s)", e.Number, e.SQLState[:])
 }
 
+// lasting is an error that came after the call had taken effect: repeated, the
+// call would find that as somebody else's.
+type lasting struct{ error }
+
+func (l lasting) Unwrap() error { return l.error }
+
 // again says that the whole transaction had no effect (once it is rolled
 // back), and that the same may succeed when it is repeated.
 func again(err error) bool {
+	if _, ok := errors.AsType[lasting](err); ok {
+		return false
+	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		switch e.Number {
 		case errDeadlock, errLockWaitTimeout, errRecordChanged:

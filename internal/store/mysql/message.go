@@ -86,14 +86,14 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 	return err
 }
 
-// putTimeout gives a put that the door never makes, of more than 8 MiB, a second
-// more for each 8 MiB: with a binary log each byte is written several times.
+// putTimeout gives a put that the door never makes, of more than 4 MiB, a second
+// more for each 4 MiB: with a binary log each byte is written several times.
 func putTimeout(messages []model.NewMessage) time.Duration {
 	bytes := 0
 	for i := range messages {
 		bytes += payload(&messages[i])
 	}
-	return writeTimeout + time.Duration(bytes>>23)*time.Second
+	return writeTimeout + time.Duration(bytes>>22)*time.Second
 }
 
 // commit ends a transaction with what is still to be done, in one packet, except

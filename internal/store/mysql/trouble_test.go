@@ -204,7 +204,7 @@ func TestDefaultPackets(t *testing.T) {
 			var messages []model.NewMessage
 			for i := range 64 {
 				m := message(source)
-				m.Body = bytes.Repeat([]byte{byte(i), '\'', 0, '\\'}, 1<<18)
+				m.Body = bytes.Repeat([]byte(fmt.Sprintf("{\"n\": %04d, 'x': \x00\xff}\n--------", i)), 1<<20/32)
 				messages = append(messages, m)
 			}
 			if err := put(t.Context(), s, messages...); err != nil {
@@ -285,6 +285,83 @@ func TestLockedTables(t *testing.T) {
 				t.Errorf("stats %+v, %v: want what was kept before and after the lock", stats, err)
 			}
 		})
+	}
+}
+
+// Work is marked before its messages are loaded. Where these cannot be, a call
+// that is repeated finds its own mark: it must fail, not take that for someone
+// else's, nor take more.
+func TestMarkedButNotLoaded(t *testing.T) {
+	cases := []struct {
+		name string
+		do   func(ctx context.Context, s *Store, source model.SourceID, claimed []model.Work) (int, error)
+	}{
+		{"start", func(ctx context.Context, s *Store, _ model.SourceID, claimed []model.Work) (int, error) {
+			started, err := s.StartWork(ctx, model.StartParams{Token: 9, Seqs: seqs(claimed)})
+			return len(started), err
+		}},
+		{"claim", func(ctx context.Context, s *Store, source model.SourceID, _ []model.Work) (int, error) {
+			works, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: 10, Limit: 1, Start: true, AloneFrom: 1})
+			return len(works), err
+		}},
+	}
+	for _, engine := range engines {
+		for _, c := range cases {
+			t.Run("IN-12 "+engine.name+" "+c.name, func(t *testing.T) {
+				t.Parallel()
+				url := engine.fresh(t)
+				s, source := ready(t, Config{URL: url})
+				if err := s.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+					t.Fatal(err)
+				}
+				if err := put(t.Context(), s, message(source), message(source), message(source)); err != nil {
+					t.Fatal(err)
+				}
+				claimed, err := s.ClaimWork(t.Context(), model.ClaimParams{Queue: source, Owner: 1, Token: 9, Limit: 1, AloneFrom: 1})
+				if err != nil || len(claimed) != 1 {
+					t.Fatalf("claimed %v, %v", claimed, err)
+				}
+				lock, err := other(t, url).Conn(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer lock.Close() //nolint:errcheck // it only goes back to the pool
+				if _, err := lock.ExecContext(t.Context(), "LOCK TABLES posthouse_message WRITE"); err != nil {
+					t.Fatal(err)
+				}
+				type result struct {
+					n   int
+					err error
+				}
+				done := make(chan result, 1)
+				go func() {
+					n, err := c.do(t.Context(), s, source, claimed)
+					done <- result{n, err}
+				}()
+				// The server gives up waiting for the lock before the call does: then there
+				// would be time for one more try.
+				var got result
+				select {
+				case got = <-done:
+				case <-time.After(4500 * time.Millisecond):
+				}
+				if _, err := lock.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+					t.Fatal(err)
+				}
+				if got == (result{}) {
+					got = <-done
+				}
+				if got.err != nil {
+					wantCode(t, got.err, model.CodeUnavailable)
+				} else if got.n != 1 {
+					t.Errorf("%d works without an error, want 1", got.n)
+				}
+				stats, err := s.Stats(t.Context())
+				if want := map[string]int64{"start": 1, "claim": 2}[c.name]; err != nil || stats[0].Processing != want {
+					t.Errorf("%d are processing, want %d (%v)", stats[0].Processing, want, err)
+				}
+			})
+		}
 	}
 }
 

@@ -153,6 +153,9 @@ func (c *call) claim(p model.ClaimParams, due []model.Work) ([]model.Work, error
 		scans = append(scans, loading(&works))
 	}
 	if err := c.query(&take, scans...); err != nil {
+		if taken > 0 { // and committed, maybe
+			err = lasting{err}
+		}
 		return nil, err
 	}
 	if taken == 0 { // the instance was declared dead at this moment
@@ -194,7 +197,11 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 		mark.add(`SELECT `+messageColumns+` FROM posthouse_work w FORCE INDEX (PRIMARY)
 			STRAIGHT_JOIN posthouse_message m FORCE INDEX (PRIMARY) ON m.seq = w.seq
 			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
-		return c.query(&mark, scanWork(&started), loading(&started))
+		err := c.query(&mark, scanWork(&started), loading(&started))
+		if err != nil && len(started) > 0 {
+			err = lasting{err}
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
