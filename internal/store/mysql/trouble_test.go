@@ -204,7 +204,7 @@ func TestDefaultPackets(t *testing.T) {
 			var messages []model.NewMessage
 			for i := range 64 {
 				m := message(source)
-				m.Body = bytes.Repeat([]byte(fmt.Sprintf("{\"n\": %04d, 'x': \x00\xff}\n--------", i)), 1<<20/32)
+				m.Body = bytes.Repeat([]byte(fmt.Sprintf("{\"n\": %04d, 'x': \x00\xff}\n--------", i)), 1<<20/29+1)[:1<<20]
 				messages = append(messages, m)
 			}
 			if err := put(t.Context(), s, messages...); err != nil {
