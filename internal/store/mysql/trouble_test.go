@@ -232,6 +232,7 @@ func TestLockedTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer lock.Close() //nolint:errcheck // it only goes back to the pool
 			if _, err := lock.ExecContext(t.Context(), "LOCK TABLES posthouse_message WRITE"); err != nil {
 				t.Fatal(err)
 			}
