@@ -42,7 +42,7 @@ var points = []struct {
 }
 
 // How long a server may live without reaching the point of its kill.
-const pointPatience = 30 * time.Second
+const pointPatience = time.Minute
 
 // crashPlan is how much is pushed into one server, and how often it is killed.
 type crashPlan struct {
@@ -50,16 +50,18 @@ type crashPlan struct {
 	atEachPoint, atRandom int
 }
 
-// kills draws the plan's kills, in an order of their own.
-func (p crashPlan) kills(random *rand.Rand) []kill {
+// kills draws the plan's kills, in an order of their own. The more is pushed
+// between two of them, the later they come.
+func (p crashPlan) kills(random *rand.Rand, order string) []kill {
+	later := max(1, p.pushes[order]/(p.atEachPoint*len(points)+p.atRandom)/300)
 	var all []kill
 	for range p.atEachPoint {
 		for _, point := range points {
-			all = append(all, kill{point: point.name, n: 1 + random.IntN(point.upTo)})
+			all = append(all, kill{point: point.name, n: 1 + random.IntN(later*point.upTo)})
 		}
 	}
 	for range p.atRandom {
-		all = append(all, kill{after: time.Duration(random.Int64N(int64(1500 * time.Millisecond)))})
+		all = append(all, kill{after: time.Duration(later * random.IntN(1500)) * time.Millisecond})
 	}
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
@@ -89,7 +91,7 @@ func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
 	t.Helper()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	kills := plan.kills(random)
+	kills := plan.kills(random, order)
 	t.Logf("%d pushes, %d kills, seed %d", plan.pushes[order], len(kills), seed)
 
 	const refusedRetries = 2

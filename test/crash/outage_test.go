@@ -96,19 +96,19 @@ func runOutage(t *testing.T, storeURL string, strike func() outage) {
 	var got answers
 	load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"serial", "parallel"}, Pause: 100 * time.Millisecond, Answered: got.add})
 	load.grant(1 << 30)
-	enough := func(former, more int) {
+	enough := func(patience time.Duration, former, more int) {
 		t.Helper()
-		eventually(t, backWithin, fmt.Sprintf("%d more pushes are acknowledged", more), func() error {
+		eventually(t, patience, fmt.Sprintf("%d more pushes are acknowledged", more), func() error {
 			if n := load.acknowledged() - former; n < more {
 				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
 	}
-	enough(0, 500)
+	enough(startPatience, 0, 500)
 	struck := strike()
 	acknowledged, executed := load.acknowledged(), len(target.record())
-	enough(acknowledged, 500)
+	enough(backWithin, acknowledged, 500)
 	eventually(t, backWithin, "messages are handled again", func() error {
 		if n := len(target.record()) - executed; n < 100 {
 			return fmt.Errorf("%d executions since the end of the outage", n)
