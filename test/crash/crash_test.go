@@ -61,7 +61,7 @@ func (p crashPlan) kills(random *rand.Rand, order string) []kill {
 		}
 	}
 	for range p.atRandom {
-		all = append(all, kill{after: time.Duration(later * random.IntN(1500)) * time.Millisecond})
+		all = append(all, kill{after: time.Duration(later*random.IntN(1500)) * time.Millisecond})
 	}
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
