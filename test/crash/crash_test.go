@@ -76,7 +76,7 @@ func TestCrashesLoseNothingThatWasAcknowledged(t *testing.T) {
 	}
 	long, short := crashPlan{parts(3_500, 6_500), 3, 3}, crashPlan{parts(1_000, 2_000), 1, 1}
 	if os.Getenv("POSTHOUSE_SOAK") == "1" {
-		long, short = crashPlan{parts(220_000, 420_000), 20, 60}, crashPlan{parts(20_000, 40_000), 5, 15}
+		long, short = crashPlan{parts(60_000, 580_000), 20, 60}, crashPlan{parts(6_000, 58_000), 5, 15}
 	}
 	inEachOrder(t, "AC-8 IN-14", func(t *testing.T, e engine, order string) {
 		plan := long
