@@ -106,6 +106,11 @@ func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
 	// One message in ten goes to the source refused.
 	load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"one", "two", "one", "two", "one", "two", "one", "two", "one", refused}})
 
+	// Once without a kill: the tables are there from now on.
+	server.start("")
+	server.waitReady()
+	server.terminate()
+
 	begun, left := time.Now(), plan.pushes[order]
 	inFlight := map[claimed]bool{}
 	for i, k := range kills {
@@ -135,6 +140,32 @@ func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
 		a.Serial = []string{"one", "two", refused}
 	}
 	a.run(t)
+}
+
+// A server that is killed while it makes its tables makes them the next time,
+// also where each of their statements is a transaction of its own.
+func TestAKillWhileTheTablesAreMade(t *testing.T) {
+	onEachEngine(t, "AC-8", engines, func(t *testing.T, e engine) {
+		storeURL := e.fresh(t)
+		target := newTarget(t, nil)
+		server := newServer(t, serverConfig{Store: storeURL, Sources: []sourceConfig{{Name: "one", Order: "serial", Target: target.url, MaxRetry: 3}}})
+		load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"one"}, Connections: 1})
+		for after := 40 * time.Millisecond; after < 400*time.Millisecond; after += 30 * time.Millisecond {
+			server.start("")
+			<-time.After(after)
+			server.kill()
+			if !server.waitExit(stopPatience) || !server.wasKilled() {
+				t.Fatalf("after %v the server ended by itself: %s", after, server.ending())
+			}
+		}
+		server.start("")
+		server.waitReady()
+		load.grant(1)
+		load.wait()
+		server.waitHandled()
+		server.terminate()
+		audit{Store: storeURL, Load: load, Target: target}.run(t)
+	})
 }
 
 func (k kill) env() string {
