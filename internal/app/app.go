@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"time"
 
@@ -136,49 +135,6 @@ func instanceName() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// listen opens the door's address, and the admin's where it is another one.
-func listen(ctx context.Context, cfg *config.Config) (door, admin net.Listener, err error) {
-	var lc net.ListenConfig
-	door, err = lc.Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen: %w", err)
-	}
-	if cfg.Admin.Listen == cfg.Listen {
-		return door, door, nil
-	}
-	admin, err = lc.Listen(ctx, "tcp", cfg.Admin.Listen)
-	if err != nil {
-		_ = door.Close()
-		return nil, nil, fmt.Errorf("admin.listen: %w", err)
-	}
-	return door, admin, nil
-}
-
-func closeAll(listeners ...net.Listener) {
-	for _, l := range listeners {
-		_ = l.Close() // closed already where a server has used it
-	}
-}
-
-// served is a server and where it serves.
-type served struct {
-	*http.Server
-	on net.Listener
-}
-
-// servers makes one server, or two where the admin has an address of its own.
-func servers(box *inbox.Inbox, api http.Handler, door, admin net.Listener) []served {
-	if door == admin {
-		mux := http.NewServeMux()
-		mux.Handle("/in/", box)
-		mux.Handle("/", api)
-		return []served{{inbox.Server(mux), door}}
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/in/", box)
-	return []served{{inbox.Server(mux), door}, {inbox.Server(api), admin}}
-}
-
 func serve(ctx context.Context, p Params, servers []served, door, admin net.Addr) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
@@ -213,7 +169,7 @@ func apiConfig(store Store, box *inbox.Inbox, p Params) httpapi.Config {
 		infos = append(infos, httpapi.SourceInfo{Name: name, Order: string(p.Config.Sources[name].Consume.Order)})
 	}
 	return httpapi.Config{
-		Store: store, Rejects: box, Sources: infos, Registry: p.Registry, Logger: p.Logger,
+		Store: store, Rejects: rejects{box}, Sources: infos, Registry: p.Registry, Logger: p.Logger,
 		Listen: p.Config.Admin.Listen, Version: telemetry.Version(),
 		Checks: []httpapi.Check{{Name: "consuming", Run: func(context.Context) error { return box.Check() }}},
 	}
