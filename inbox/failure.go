@@ -67,13 +67,27 @@ func resultOf(err error) workqueue.Result {
 	return r
 }
 
+// statusHandler is a Handler that also tells what an HTTP target answered, or 0.
+type statusHandler interface {
+	HandleStatus(ctx context.Context, message *Message) (status int, err error)
+}
+
 // adapt makes a Handler the engine's.
 func adapt(source string, h Handler) workqueue.Handler {
+	handle := func(ctx context.Context, m *Message) workqueue.Result { return resultOf(h.Handle(ctx, m)) }
+	if s, ok := h.(statusHandler); ok {
+		handle = func(ctx context.Context, m *Message) workqueue.Result {
+			status, err := s.HandleStatus(ctx, m)
+			r := resultOf(err)
+			r.HTTPStatus = status
+			return r
+		}
+	}
 	return func(ctx context.Context, w model.Work) workqueue.Result {
 		m := w.Message
-		return resultOf(h.Handle(ctx, &Message{
+		return handle(ctx, &Message{
 			ID: m.ID.String(), Source: source, Attempt: w.Attempt(), Replay: w.Replay, ReceivedAt: m.ReceivedAt.Time(),
 			ContentType: m.ContentType, Query: string(m.Query), Body: m.Body, raw: m,
-		}))
+		})
 	}
 }

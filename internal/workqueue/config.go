@@ -89,7 +89,10 @@ func (c *Config) setDefaults() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Metrics == nil {
-		c.Metrics = NewMetrics(nil)
+		var err error
+		if c.Metrics, err = NewMetrics(nil); err != nil {
+			return err
+		}
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}

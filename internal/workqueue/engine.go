@@ -17,15 +17,16 @@ const stopGrace = 2 * time.Second
 
 // Engine consumes a set of queues in one process.
 type Engine struct {
-	store     Store
-	cfg       Config
-	log       *slog.Logger
-	metrics   *Metrics
-	member    *member
-	completer *completer
-	gate      *gate
-	running   *running
-	lanes     map[model.SourceID]*lane
+	store      Store
+	cfg        Config
+	log        *slog.Logger
+	metrics    *Metrics
+	member     *member
+	completer  *completer
+	gate       *gate
+	running    *running
+	recovering trouble // recovery after heartbeats
+	lanes      map[model.SourceID]*lane
 
 	recoverNow chan struct{}
 	stopping   chan struct{}           // closed: claim no more
@@ -161,6 +162,9 @@ func (e *Engine) Check() error {
 	var problems []error
 	if _, ok := e.member.current(); !ok {
 		problems = append(problems, errors.New("this instance's lease is not renewed: it claims nothing"))
+	}
+	if since, ok := e.recovering.longerThan(e.cfg.Lease); ok {
+		problems = append(problems, fmt.Errorf("nothing has been recovered since %s: the store fails", since.UTC().Format(time.RFC3339)))
 	}
 	for _, l := range e.lanes {
 		if err := l.check(); err != nil {

@@ -53,6 +53,20 @@ func (e *Engine) execute(q *QueueConfig, work model.Work) *execution {
 	return x
 }
 
+// timeoutIsTheCause names the timeout as the reason, and keeps what the handler
+// said of it.
+func (e *ended) timeoutIsTheCause() {
+	if e.Reason == model.ReasonTimeout {
+		return // the handler has told so itself
+	}
+	e.Reason = model.ReasonTimeout
+	if errors.Is(e.Err, context.DeadlineExceeded) && e.Err.Error() == context.DeadlineExceeded.Error() {
+		e.Err = errors.New(textTimeout)
+		return
+	}
+	e.Err = fmt.Errorf("%s: %w", textTimeout, e.Err)
+}
+
 // wait waits for the end of the execution, or for early; then it returns
 // false, and may be called again.
 func (x *execution) wait(early <-chan time.Time) (ended, bool) {
@@ -75,8 +89,7 @@ func (x *execution) wait(early <-chan time.Time) (ended, bool) {
 			e.Reason = model.ReasonError
 		}
 		if !e.orphaned && errors.Is(context.Cause(x.ctx), context.DeadlineExceeded) && e.Reason != model.ReasonPanic {
-			e.Reason = model.ReasonTimeout
-			e.Err = errors.New(textTimeout)
+			e.timeoutIsTheCause()
 		}
 	}
 	x.orphan.Stop()

@@ -10,9 +10,13 @@ import (
 	"github.com/posthouse/posthouse/internal/model"
 )
 
-// A claim loop that has been in one call of the store for longer than this
-// does not turn any more.
-const stuckAfter = 30 * time.Second
+const (
+	// A claim loop that has been in one call of the store for longer than this
+	// does not turn any more.
+	stuckAfter = 30 * time.Second
+	// Nor does one whose calls have all failed for longer than this.
+	failingAfter = 5 * time.Second
+)
 
 // verdict is what a round tells the loop to do next.
 type verdict int
@@ -32,6 +36,7 @@ type lane struct {
 	enabled atomic.Bool
 
 	storeSince atomic.Int64 // unix nanoseconds since when it waits for the store; 0: it does not
+	failing    trouble      // calls of the store
 	gone       atomic.Bool  // its loop has ended without being told to
 
 	owed []model.Token // serial: claims that could not be given back; only the loop touches it
@@ -43,6 +48,7 @@ type lane struct {
 func newLane(e *Engine, q *QueueConfig) *lane {
 	l := &lane{e: e, queue: q, wake: make(chan struct{}, 1), slots: make(chan struct{}, q.Concurrency)}
 	l.enabled.Store(q.Source.Enabled)
+	e.metrics.begin(q.Source.Name)
 	return l
 }
 
@@ -100,6 +106,9 @@ func (l *lane) check() error {
 	if since := l.storeSince.Load(); since != 0 && time.Since(time.Unix(0, since)) > stuckAfter {
 		return fmt.Errorf("the claim loop has been waiting for the store since %s", time.Unix(0, since).UTC().Format(time.RFC3339))
 	}
+	if since, ok := l.failing.longerThan(failingAfter); ok && l.enabled.Load() {
+		return fmt.Errorf("every call of the store has failed since %s", since.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 
@@ -109,6 +118,7 @@ func (l *lane) call(op string, f func(ctx context.Context) error) error {
 	l.storeSince.Store(time.Now().UnixNano())
 	err := f(context.Background())
 	l.storeSince.Store(0)
+	l.failing.tell(err)
 	if err != nil {
 		l.e.metrics.storeErrors.WithLabelValues(op).Inc()
 		l.e.log.Warn("consuming waits for the store", "source", l.queue.Source.Name, "op", op, "err", err)

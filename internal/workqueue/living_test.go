@@ -222,6 +222,101 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
+func TestTakeOver(t *testing.T) {
+	t.Run("IN-14 what the former holder left is recovered before anything is claimed", func(t *testing.T) {
+		inBubble(t, nil, func(t *testing.T, r *rig) {
+			e := r.engine()
+			defer e.Stop()
+			time.Sleep(time.Second) // the next heartbeat is 9 s away
+			former := r.deadInstance(time.Hour)
+			if lease, err := r.store.TakeLease(t.Context(), r.queue.ID, former); err != nil || !lease.Held {
+				t.Fatal(lease, err)
+			}
+			r.put(nil, "old")
+			r.claimAs(former, 1, false)
+			must(t, r.store.LeaveInstance(t.Context(), former))
+			r.put(e, "new")
+			synctest.Wait()
+			if got := r.bodies(); !slices.Equal(got, []string{"old", "new"}) {
+				t.Errorf("executed %v", got)
+			}
+		})
+	})
+	t.Run("IN-09 a missed lock waits for the whole interval, even if woken", func(t *testing.T) {
+		inBubble(t, func(q *QueueConfig) { q.RoundInterval = 10 * time.Second }, func(t *testing.T, r *rig) {
+			holder := r.deadInstance(time.Hour)
+			if lease, err := r.store.TakeLease(t.Context(), r.queue.ID, holder); err != nil || !lease.Held {
+				t.Fatal(lease, err)
+			}
+			e := r.engine()
+			defer e.Stop()
+			synctest.Wait()
+			r.put(e, "a")
+			before := r.spy.asked.Load()
+			for range 9 {
+				time.Sleep(time.Second)
+				e.Wake(r.queue.ID)
+			}
+			synctest.Wait()
+			if n := r.spy.asked.Load() - before; n != 0 {
+				t.Errorf("%d statements before the interval had passed", n)
+			}
+			_, err := r.store.DropLease(t.Context(), r.queue.ID, holder)
+			must(t, err)
+			time.Sleep(2 * time.Second)
+			if got := r.bodies(); !slices.Equal(got, []string{"a"}) {
+				t.Errorf("executed %v after the interval", got)
+			}
+		})
+	})
+	t.Run("IN-14 one that could not renew buries nobody for a whole lease", func(t *testing.T) {
+		inBubble(t, nil, func(t *testing.T, r *rig) {
+			e := r.engine()
+			defer e.Stop()
+			time.Sleep(15 * time.Second)
+			r.spy.down.Store(true)
+			time.Sleep(10 * time.Second) // the heartbeat at 20 s fails
+			r.spy.down.Store(false)
+			r.deadInstance(time.Second) // looks dead from 26 s on
+			dead := func() bool {
+				instances, err := r.store.Instances(t.Context())
+				must(t, err)
+				return instances[0].Dead || instances[1].Dead
+			}
+			time.Sleep(20 * time.Second)
+			if dead() {
+				t.Error("buried within a lease of its own failure")
+			}
+			time.Sleep(30 * time.Second)
+			if !dead() {
+				t.Error("never buried")
+			}
+		})
+	})
+	t.Run("IN-06 an instance that was declared dead does not start beside itself what it still runs", func(t *testing.T) {
+		for _, order := range []Order{Serial, Parallel} {
+			inBubble(t, func(q *QueueConfig) {
+				q.Order = order
+				q.Handler = func(context.Context, model.Work) Result { time.Sleep(50 * time.Second); return Result{} }
+			}, func(t *testing.T, r *rig) {
+				r.put(nil, "a")
+				e := r.engine()
+				defer e.Stop()
+				time.Sleep(time.Second)
+				id, _ := e.member.current()
+				must(t, r.store.LeaveInstance(t.Context(), id))
+				time.Sleep(90 * time.Second)
+				if got := r.bodies(); len(got) != 1 {
+					t.Errorf("%s: executed %v", order, got)
+				}
+				if s := r.stats(); s.Success != 1 {
+					t.Errorf("%s: %+v", order, s)
+				}
+			})
+		}
+	})
+}
+
 func TestOutage(t *testing.T) {
 	t.Run("IN-09 nothing overtakes what an outage left claimed in doubt", func(t *testing.T) {
 		inBubble(t, func(q *QueueConfig) { q.BatchSize = 2 }, func(t *testing.T, r *rig) {
@@ -309,6 +404,23 @@ func TestStop(t *testing.T) {
 			})
 		})
 	}
+	t.Run("AC-9 calls that keep on failing make the instance not ready, until one goes well", func(t *testing.T) {
+		inBubble(t, nil, func(t *testing.T, r *rig) {
+			e := r.engine()
+			defer e.Stop()
+			synctest.Wait()
+			r.spy.lookDown.Store(true)
+			time.Sleep(4 * time.Second)
+			must(t, e.Check())
+			time.Sleep(5 * time.Second)
+			if e.Check() == nil {
+				t.Error("ready although every look has failed for 8 s")
+			}
+			r.spy.lookDown.Store(false)
+			time.Sleep(3 * time.Second)
+			must(t, e.Check())
+		})
+	})
 	t.Run("a loop that stops by itself makes the instance not ready", func(t *testing.T) {
 		inBubble(t, nil, func(t *testing.T, r *rig) {
 			e := r.engineNotStarted()

@@ -1,7 +1,11 @@
 package workqueue
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/posthouse/posthouse/internal/model"
 )
 
 // Metrics are the engine's collectors.
@@ -20,8 +24,27 @@ type Metrics struct {
 	alonePassed  prometheus.Counter
 }
 
-// NewMetrics makes the collectors and registers them with r, if there is one.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+// begin makes the series of a source appear before anything has happened.
+func (m *Metrics) begin(source string) {
+	for _, c := range []*prometheus.CounterVec{m.late, m.fenced} {
+		c.WithLabelValues(source)
+	}
+	for _, kind := range []model.SettleKind{model.SettleRetry, model.SettleFailed, model.SettleRelease} {
+		m.recovered.WithLabelValues(source, kind.String())
+	}
+	m.recovered.WithLabelValues(source, doubtfulClaim)
+	for _, result := range []string{"worked", "idle", "missed_lock", "tripped", "error"} {
+		m.rounds.WithLabelValues(source, result)
+	}
+	m.running.WithLabelValues(source)
+}
+
+// doubtfulClaim labels what was given back from a claim that nobody knows of.
+const doubtfulClaim = "doubtful_claim"
+
+// NewMetrics makes the collectors and registers them with r, if there is one. It
+// fails where r has them already, of another engine.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const ns = "posthouse"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: name, Help: help}, labels)
@@ -46,9 +69,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		alonePassed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: "alone_postponed_total",
 			Help: "Last attempts that had to run alone and were put off, since others would not end in time."}),
 	}
-	if r != nil {
-		r.MustRegister(m.attempts, m.handling, m.late, m.fenced, m.recovered, m.rounds, m.running, m.storeErrors,
-			m.unsettled, m.declaredDead, m.buried, m.alonePassed)
+	if r == nil {
+		return m, nil
 	}
-	return m
+	for _, c := range []prometheus.Collector{m.attempts, m.handling, m.late, m.fenced, m.recovered, m.rounds, m.running, m.storeErrors,
+		m.unsettled, m.declaredDead, m.buried, m.alonePassed} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register the queue's metrics: %w", err)
+		}
+	}
+	return m, nil
 }

@@ -10,6 +10,10 @@ func (l *lane) parallelRound(woken bool) verdict {
 	if !l.e.completer.waitForRoom(l.e.stopping) || !l.acquire(l.e.stopping) {
 		return rest
 	}
+	if !l.enabled.Load() { // switched off while it waited
+		<-l.slots
+		return off
+	}
 	if l.tripped() { // looked at with a free slot in hand: what ended before it has counted
 		<-l.slots
 		return l.round("tripped", restFull)

@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -43,7 +42,7 @@ func (r *running) has(seq model.Seq, token model.Token) bool {
 	return r.seqs[seq] == token
 }
 
-// use makes a claim known before the store hears of it; drop is its end.
+// use makes a claim known before the store hears of it, n times; -n is its end.
 func (r *running) use(t model.Token, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +72,7 @@ func (r *running) unknown(claims []model.Claim) []model.Claim {
 	return stale
 }
 
-// recoverer brings orphans back: after every heartbeat, for all queues, and
-// when a serial queue is taken over.
+// recoverLoop brings orphans back after every heartbeat, for all queues.
 func (e *Engine) recoverLoop(ctx context.Context) {
 	for {
 		select {
@@ -82,7 +80,11 @@ func (e *Engine) recoverLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := e.recoverOrphans(ctx); err != nil && ctx.Err() == nil {
+		err := e.recoverOrphans(ctx)
+		if ctx.Err() == nil {
+			e.recovering.tell(err)
+		}
+		if err != nil && ctx.Err() == nil {
 			e.metrics.storeErrors.WithLabelValues("recover").Inc()
 			e.log.Warn("recovery failed; it is tried again at the next heartbeat", "err", err)
 		}
@@ -99,7 +101,7 @@ func (e *Engine) recoverOrphans(ctx context.Context) error {
 	for {
 		orphans, err := e.store.Orphans(ctx, recoverPage)
 		if err != nil {
-			return fmt.Errorf("list orphans: %w", err)
+			return err
 		}
 		var settlements []model.Settlement
 		for _, o := range orphans {
@@ -122,16 +124,9 @@ func (e *Engine) recoverOrphans(ctx context.Context) error {
 func (e *Engine) recovered(settlements []model.Settlement) {
 	retried := map[model.SourceID]bool{}
 	for _, s := range settlements {
-		kind := "released"
-		switch s.Kind {
-		case model.SettleRetry:
-			kind = "retry"
-		case model.SettleFailed:
-			kind = "failed"
-		}
 		retried[s.Queue] = true
-		e.metrics.recovered.WithLabelValues(e.nameOf(s.Queue), kind).Inc()
-		if kind == "failed" {
+		e.metrics.recovered.WithLabelValues(e.nameOf(s.Queue), s.Kind.String()).Inc()
+		if s.Kind == model.SettleFailed {
 			e.log.Error("a message was lost with its worker, for the last time", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
 		}
 	}
@@ -147,15 +142,15 @@ func (e *Engine) giveBackUnknown(ctx context.Context) error {
 	}
 	claims, err := e.store.Claims(ctx, id)
 	if err != nil {
-		return fmt.Errorf("list own claims: %w", err)
+		return err
 	}
 	for _, c := range e.running.unknown(claims) {
 		n, err := e.store.GiveBack(ctx, c.Queue, c.Token)
 		if err != nil {
-			return fmt.Errorf("give back a claim: %w", err)
+			return err
 		}
 		if n > 0 {
-			e.metrics.recovered.WithLabelValues(e.nameOf(c.Queue), "doubtful_claim").Add(float64(n))
+			e.metrics.recovered.WithLabelValues(e.nameOf(c.Queue), doubtfulClaim).Add(float64(n))
 			e.Wake(c.Queue)
 		}
 	}

@@ -162,9 +162,10 @@ func (r *rig) claimAs(owner model.InstanceID, limit int, start bool) (model.Toke
 // spyStore counts the calls of a store, and makes them fail when told to.
 type spyStore struct {
 	Store
-	asked   atomic.Int64 // AnyDue, TakeLease and ClaimWork
-	down    atomic.Bool
-	swallow atomic.Int64 // how many claims are made, and then said to have failed
+	asked    atomic.Int64 // AnyDue, TakeLease and ClaimWork
+	down     atomic.Bool
+	lookDown atomic.Bool  // AnyDue alone
+	swallow  atomic.Int64 // how many claims are made, and then said to have failed
 }
 
 var errDown = &model.Error{Code: model.CodeUnavailable, Op: "test", Err: errors.New("down")}
@@ -178,8 +179,8 @@ func (s *spyStore) check() error {
 
 func (s *spyStore) AnyDue(ctx context.Context, q model.SourceID) (bool, error) {
 	s.asked.Add(1)
-	if err := s.check(); err != nil {
-		return false, err
+	if err := s.check(); err != nil || s.lookDown.Load() {
+		return false, errDown
 	}
 	return s.Store.AnyDue(ctx, q)
 }

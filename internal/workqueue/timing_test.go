@@ -89,6 +89,29 @@ func TestRounds(t *testing.T) {
 			}
 		})
 	})
+	for _, order := range []Order{Serial, Parallel} {
+		t.Run("IN-08 switching off starts no more, also of what is claimed or waits for a slot, "+string(order), func(t *testing.T) {
+			inBubble(t, func(q *QueueConfig) {
+				q.Order, q.Concurrency = order, 1
+				q.Handler = func(context.Context, model.Work) Result { time.Sleep(3 * time.Second); return Result{} }
+			}, func(t *testing.T, r *rig) {
+				r.put(nil, numbered("m", 40)...)
+				e := r.engine()
+				defer e.Stop()
+				time.Sleep(heartbeat)
+				must(t, r.store.SetEnabled(t.Context(), "test", false))
+				time.Sleep(10 * time.Second)
+				before := len(r.bodies())
+				time.Sleep(time.Minute)
+				if after := len(r.bodies()); after != before {
+					t.Errorf("%d more were started after the switch", after-before)
+				}
+				if s := r.stats(); s.Processing != 0 {
+					t.Errorf("%d are still processing", s.Processing)
+				}
+			})
+		})
+	}
 	t.Run("IN-08 an idle queue is looked at once per interval", func(t *testing.T) {
 		inBubble(t, nil, func(t *testing.T, r *rig) {
 			e := r.engine()
@@ -229,6 +252,53 @@ func TestTimeouts(t *testing.T) {
 			}
 		})
 	})
+	t.Run("IN-11 what the handler says of its timeout is kept", func(t *testing.T) {
+		for said, want := range map[error]string{
+			context.DeadlineExceeded:         textTimeout,
+			errors.New("the printer is out"): textTimeout + ": the printer is out",
+		} {
+			inBubble(t, func(q *QueueConfig) {
+				q.Handler = func(ctx context.Context, _ model.Work) Result { <-ctx.Done(); return Result{Err: said} }
+			}, func(t *testing.T, r *rig) {
+				r.put(nil, "a")
+				e := r.engine()
+				defer e.Stop()
+				time.Sleep(61 * time.Second)
+				if _, attempts := r.view("a"); len(attempts) != 1 || attempts[0].Error != want || attempts[0].Reason != model.ReasonTimeout {
+					t.Errorf("got %+v, want %q", attempts, want)
+				}
+			})
+		}
+	})
+	t.Run("IN-14 what waits behind a slow message in its group is not marked as started", func(t *testing.T) {
+		inBubble(t, func(q *QueueConfig) {
+			q.Handler = func(_ context.Context, w model.Work) Result {
+				if string(w.Message.Body) == "slow" {
+					time.Sleep(20 * time.Second)
+				}
+				return Result{}
+			}
+		}, func(t *testing.T, r *rig) {
+			// Groups of 1, 2 and 4, then one of 8 with the slow one in it.
+			r.put(nil, append(append(numbered("q", 9), "slow"), numbered("r", 20)...)...)
+			e := r.engine()
+			defer e.Stop()
+			time.Sleep(time.Second)
+			id, _ := e.member.current()
+			must(t, r.store.LeaveInstance(t.Context(), id))
+			orphans, err := r.store.Orphans(t.Context(), 100)
+			must(t, err)
+			started := 0
+			for _, o := range orphans {
+				if o.StartedAt != 0 {
+					started++
+				}
+			}
+			if len(orphans) != 21 || started != 1 {
+				t.Errorf("%d are processing, %d of them started; want 21 and 1", len(orphans), started)
+			}
+		})
+	})
 	t.Run("IN-15 success after the timeout is success, counted as late and for the trip", func(t *testing.T) {
 		inBubble(t, func(q *QueueConfig) {
 			q.Handler = func(ctx context.Context, _ model.Work) Result { <-ctx.Done(); return Result{} }
@@ -299,6 +369,27 @@ func TestParallel(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond)
 			if s := r.stats(); s.Success != 60 || s.Processing != 2 || crowd.most() != 8 {
 				t.Errorf("success %d, processing %d, at most %d at once; want 60, 2, 8", s.Success, s.Processing, crowd.most())
+			}
+		})
+	})
+	t.Run("IN-15 a success between two timeouts ends the row", func(t *testing.T) {
+		inBubble(t, func(q *QueueConfig) {
+			parallel(q)
+			q.Concurrency = 1
+			q.RoundInterval = time.Hour
+			q.Handler = func(ctx context.Context, w model.Work) Result {
+				if string(w.Message.Body) == "quick" {
+					return Result{}
+				}
+				return untilTimeout(ctx, w)
+			}
+		}, func(t *testing.T, r *rig) {
+			r.put(nil, "a", "b", "quick", "c", "d", "quick", "e")
+			e := r.engine()
+			defer e.Stop()
+			time.Sleep(5*time.Minute + time.Second)
+			if got := r.bodies(); !slices.Contains(got, "e") {
+				t.Errorf("executed %v", got)
 			}
 		})
 	})
