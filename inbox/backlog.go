@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -31,14 +32,13 @@ type backlog struct {
 	oldest time.Duration // among mine that are switched on
 }
 
-func newBacklog(store statsReader, mine map[model.SourceID]bool, log *slog.Logger, r prometheus.Registerer) *backlog {
+func newBacklog(store statsReader, mine map[model.SourceID]bool, log *slog.Logger, r prometheus.Registerer) (*backlog, error) {
 	b := &backlog{store: store, mine: mine, log: log, gauges: map[string]*prometheus.GaugeVec{}}
+	var collectors []prometheus.Collector
 	gauge := func(name, help string) {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "posthouse", Subsystem: "inbox", Name: name, Help: help}, []string{"source"})
 		b.gauges[name] = g
-		if r != nil {
-			r.MustRegister(g)
-		}
+		collectors = append(collectors, g)
 	}
 	gauge("due", "Messages that could be executed now.")
 	gauge("retrying", "Messages that failed and wait for their next attempt, due or not.")
@@ -48,10 +48,15 @@ func newBacklog(store statsReader, mine map[model.SourceID]bool, log *slog.Logge
 	gauge("enabled", "Whether consumption is switched on.")
 	b.errors = prometheus.NewCounter(prometheus.CounterOpts{Namespace: "posthouse", Subsystem: "inbox", Name: "backlog_errors_total",
 		Help: "Measurements of the backlog that failed; the gauges keep what was measured before."})
-	if r != nil {
-		r.MustRegister(b.errors)
+	if r == nil {
+		return b, nil
 	}
-	return b
+	for _, c := range append(collectors, b.errors) {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register the backlog's metrics: %w", err)
+		}
+	}
+	return b, nil
 }
 
 func (b *backlog) run(ctx context.Context) {

@@ -28,7 +28,20 @@ func TestBacklog(t *testing.T) {
 	store := &counted{stats: []model.SourceStats{
 		source(1, "mine", true, time.Minute), source(2, "paused", false, time.Hour), source(3, "of others", true, 2*time.Hour),
 	}}
-	b := newBacklog(store, map[model.SourceID]bool{1: true, 2: true}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	registry := prometheus.NewRegistry()
+	open := func() (*backlog, error) {
+		return newBacklog(store, map[model.SourceID]bool{1: true, 2: true}, slog.New(slog.DiscardHandler), registry)
+	}
+	b, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a second one in the same registry is refused", func(t *testing.T) {
+		var already prometheus.AlreadyRegisteredError
+		if _, err := open(); !errors.As(err, &already) {
+			t.Errorf("got %v", err)
+		}
+	})
 	b.measure(t.Context())
 	t.Run("IN-08 every source is measured, switched on or off", func(t *testing.T) {
 		for _, name := range []string{"mine", "paused", "of others"} {

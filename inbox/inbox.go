@@ -56,7 +56,10 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 				"source", s.Name, "configured_enabled", wanted, "enabled", sources[i].Enabled)
 		}
 	}
-	box := &Inbox{backlog: newBacklog(cfg.Store, mine, cfg.Logger, cfg.Registerer)}
+	box := &Inbox{}
+	if box.backlog, err = newBacklog(cfg.Store, mine, cfg.Logger, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("inbox: %w", err)
+	}
 	if box.engine, err = openEngine(cfg, sources); err != nil {
 		return nil, err
 	}
@@ -88,9 +91,13 @@ func openEngine(cfg Config, sources []model.Source) (*workqueue.Engine, error) {
 	if cfg.Observe != nil {
 		observe = func(e workqueue.Event) { cfg.Observe(attemptOf(e)) }
 	}
+	metrics, err := workqueue.NewMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("inbox: %w", err)
+	}
 	return workqueue.New(workqueue.Config{
 		Store: cfg.Store, Name: cfg.Instance, Lease: cfg.Lease, Drain: cfg.Drain, Queues: queues,
-		Logger: cfg.Logger, Metrics: workqueue.NewMetrics(cfg.Registerer), Observe: observe,
+		Logger: cfg.Logger, Metrics: metrics, Observe: observe,
 	})
 }
 
@@ -192,6 +199,3 @@ func (b *Inbox) Check() error {
 	}
 	return err
 }
-
-// Rejects lists what the door turned away lately.
-func (b *Inbox) Rejects(source string) []ingest.Reject { return b.door.Rejects(source) }
