@@ -12,8 +12,8 @@ import (
 	"github.com/posthouse/posthouse/internal/workqueue"
 )
 
-// Store keeps messages and their states. The packages of this module that open
-// a database return one; its tables must be up to date.
+// Store keeps messages and their states. Packages sqlite, postgres and mysql,
+// below this one, open a database and return one; import the one that is used.
 type Store interface {
 	workqueue.Store
 	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
