@@ -7,10 +7,9 @@
 // a message twice: after a crash between a handler's effect and its outcome
 // being written down, it is executed again.
 //
-//	box, err := inbox.Open(ctx, inbox.Config{Store: store, Sources: []inbox.Source{{
-//		Name: "orders", Verify: inbox.NoVerification(), Handler: inbox.HandlerFunc(handle),
-//	}}})
-//	http.Handle("/in/", box)
+// A store comes from one of the packages sqlite, postgres and mysql below this
+// one, so that a program links only the driver that it uses. The example is a
+// whole program.
 //
 // The states of a message are drawn in the documentation under Concepts.
 package inbox
