@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -106,6 +107,28 @@ type Writer struct {
 	unavailable bool // by the last flush
 	outage      outage
 	refused     throttle
+
+	failed atomic.Pointer[failedFlush] // how the last flush ended; nil: well
+}
+
+// failedFlush is a call of the Keeper that failed for another reason than what it was given.
+type failedFlush struct {
+	at   time.Time
+	code model.Code
+}
+
+// failedFor is how long a failed flush speaks for the store: nobody may push to
+// a process that is not ready, and then nothing would ever prove that it is.
+const failedFor = 15 * time.Second
+
+// Check says that pushes cannot be kept: the last commit has failed, in the last
+// 15 s, and not because of what was pushed. Its text may be shown to anybody. It
+// may be called at any time.
+func (w *Writer) Check() error {
+	if f := w.failed.Load(); f != nil && time.Since(f.at) < failedFor {
+		return fmt.Errorf("pushes are answered 503: the last commit failed (%s)", f.code)
+	}
+	return nil
 }
 
 // NewWriter returns a Writer that is yet to be started. Its errors are those of
@@ -347,6 +370,12 @@ func (w *Writer) flush(rows []*row) {
 	err := w.put(rows, started)
 	now := time.Now()
 	code := model.CodeOf(err)
+	switch {
+	case err == nil:
+		w.failed.Store(nil)
+	case code != model.CodeRejected:
+		w.failed.Store(&failedFlush{at: now, code: code})
+	}
 	switch {
 	case err == nil:
 		w.strikes = 0
