@@ -76,12 +76,23 @@ func (s *Store) CheckReady(ctx context.Context) error {
 	return &model.Error{Code: model.CodeUnsafe, Op: op, Err: err}
 }
 
-// Ping checks that messages could be written now: it fails on a server that is
-// read only, and where the table is locked.
+// Ping checks that messages could be written and worked on now: it fails on a
+// server that is read only, and where a table is missing, locked or not ours to
+// use.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.run(ctx, "ping", `UPDATE posthouse_message SET size = size WHERE seq = 0`)
-	return err
+	return s.write(ctx, "ping", func(c *call) error {
+		// The updates write nothing, but need all that a write does.
+		var all script
+		all.add(`UPDATE posthouse_message SET size = size WHERE seq = 0`)
+		all.add(`UPDATE posthouse_work SET token = token WHERE seq = 0`)
+		all.add(touchTables)
+		return c.query(&all, func(*sql.Rows) error { return nil })
+	})
 }
+
+// touchTables reads a row of every other table at most.
+const touchTables = `SELECT EXISTS (SELECT 1 FROM posthouse_outcome), EXISTS (SELECT 1 FROM posthouse_attempt), EXISTS (SELECT 1 FROM posthouse_counter),
+	EXISTS (SELECT 1 FROM posthouse_source), EXISTS (SELECT 1 FROM posthouse_instance), EXISTS (SELECT 1 FROM posthouse_lease)`
 
 // migrator runs migrations. DDL commits by itself here, so the lock is one of
 // the connection.

@@ -70,16 +70,27 @@ func (s *Store) CheckReady(ctx context.Context) error {
 	return nil
 }
 
-// Ping checks that messages could be written now: it fails on a server that is
-// read only, and where the table is locked.
+// Ping checks that messages could be written and worked on now: it fails on a
+// server that is read only, and where a table is missing, locked or not ours to
+// use.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.exec(ctx, "ping", `UPDATE posthouse_message SET size = size WHERE seq = 0`)
+	_, err := s.exec(ctx, "ping", touchTables)
 	return err
 }
 
 // migrationLock is the advisory lock of migrations. It is let go with the
 // transaction.
 const migrationLock = 0x706f7374686f7573
+
+// touchTables writes nothing, but needs all that a write does, and every table.
+const touchTables = `WITH work AS (UPDATE posthouse_work SET token = token WHERE seq = 0)
+	UPDATE posthouse_message SET size = size WHERE seq = 0
+	AND EXISTS (SELECT FROM posthouse_outcome)
+	AND EXISTS (SELECT FROM posthouse_attempt)
+	AND EXISTS (SELECT FROM posthouse_counter)
+	AND EXISTS (SELECT FROM posthouse_source)
+	AND EXISTS (SELECT FROM posthouse_instance)
+	AND EXISTS (SELECT FROM posthouse_lease)`
 
 // migrator runs migrations. DDL is transactional here.
 type migrator struct{ s *Store }

@@ -70,13 +70,19 @@ func (s *Store) CheckReady(ctx context.Context) error {
 	})
 }
 
-// Ping checks that the file can be read and locked for writing.
+// Ping checks that messages could be written and worked on now: that the file
+// can be locked for writing, and that every table is there.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.write(ctx, "ping", func(t *tx) error {
-		_, err := t.exec("SELECT count(*) FROM sqlite_master")
+		_, err := t.exec(touchTables)
 		return err
 	})
 }
+
+// touchTables reads a row of every table at most.
+const touchTables = `SELECT EXISTS (SELECT 1 FROM posthouse_message), EXISTS (SELECT 1 FROM posthouse_work), EXISTS (SELECT 1 FROM posthouse_outcome),
+	EXISTS (SELECT 1 FROM posthouse_attempt), EXISTS (SELECT 1 FROM posthouse_counter), EXISTS (SELECT 1 FROM posthouse_source),
+	EXISTS (SELECT 1 FROM posthouse_instance), EXISTS (SELECT 1 FROM posthouse_lease)`
 
 // migrator runs migrations. DDL is transactional here, and the transaction that
 // it runs in is the lock.

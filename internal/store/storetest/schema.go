@@ -12,6 +12,7 @@ func (h Harness) schema(t *testing.T) {
 	t.Run("up, down and up again", h.upDownUp)
 	t.Run("many at once apply each version once", h.migratorsAtOnce)
 	t.Run("a schema from the future is refused and not touched", h.newerSchema)
+	t.Run("IN-25 a ping notices that a table is missing, and that it is back", h.missingTable)
 }
 
 // versions lists which versions there are and which are applied.
@@ -118,4 +119,23 @@ func (h Harness) newerSchema(t *testing.T) {
 	_, err = k.raw.ExecContext(k.ctx(), `DELETE FROM posthouse_schema WHERE version = 9999`)
 	k.must(err)
 	k.must(k.CheckReady(k.ctx()))
+}
+
+func (h Harness) missingTable(t *testing.T) {
+	k := h.kit(t)
+	db := h.DB(t, k.Store)
+	rename := func(from, to string) {
+		if _, err := db.Exec("ALTER TABLE " + from + " RENAME TO " + to); err != nil {
+			k.Fatal(err)
+		}
+	}
+	for _, name := range []string{"message", "work", "outcome", "attempt", "counter", "source", "instance", "lease"} {
+		k.must(k.Ping(k.ctx()))
+		rename("posthouse_"+name, "moved_away")
+		if err := k.Ping(k.ctx()); err == nil {
+			k.Errorf("without posthouse_%s nothing is missing", name)
+		}
+		rename("moved_away", "posthouse_"+name)
+	}
+	k.must(k.Ping(k.ctx()))
 }
