@@ -38,8 +38,7 @@ type Store struct{ guarded }
 type guarded = guard.Store
 
 // Migrate makes the tables, or brings them up to date, and then checks that the
-// settings do not lose messages. It may be called every time, by several
-// processes at once.
+// settings do not lose messages. It may be called every time.
 func (s *Store) Migrate(ctx context.Context) error { return s.guarded.Migrate(ctx) }
 
 // Close waits for the write that is under way and lets the file and its lock
