@@ -50,6 +50,10 @@ type StoreParams struct {
 	// Consumer says that this process consumes: on SQLite only one may.
 	Consumer    bool
 	AllowUnsafe bool // accept settings that may lose what was acknowledged
+	// On SQLite: MustExist creates no file, and ReadOnly besides needs only the
+	// right to read it. The other databases are never created, and decide by
+	// their user what may be written.
+	MustExist, ReadOnly bool
 }
 
 // OpenStore opens the store that the URL names. Its errors do not show the URL.
@@ -57,7 +61,9 @@ func OpenStore(ctx context.Context, p StoreParams) (Store, error) {
 	scheme, rest, _ := strings.Cut(p.URL, ":")
 	switch scheme {
 	case "sqlite":
-		return sqlite.Open(sqlite.Config{Path: rest, Consumer: p.Consumer, AllowUnsafe: p.AllowUnsafe})
+		return sqlite.Open(sqlite.Config{
+			Path: rest, Consumer: p.Consumer, AllowUnsafe: p.AllowUnsafe, MustExist: p.MustExist, ReadOnly: p.ReadOnly,
+		})
 	case "postgres", "postgresql":
 		return postgres.Open(ctx, postgres.Config{URL: p.URL, AllowUnsafe: p.AllowUnsafe})
 	case "mysql":

@@ -74,7 +74,7 @@ func migrated(t *testing.T, s *Store) {
 // other is one connection to the same file, as another process has it.
 func other(t *testing.T, s *Store) *sql.DB {
 	t.Helper()
-	db := pool(s.cfg.Path, 1)
+	db := pool(s.cfg.Path, readWrite, 1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

@@ -10,6 +10,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -21,15 +22,23 @@ import (
 
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
 
 // Config says which file, and what this process may do with it.
 type Config struct {
-	// Path of the database file. It is created with mode 0600, its folder with
+	// Path of the database file, exactly as the file is called: no character of
+	// it means anything. The file is created with mode 0600, its folder with
 	// 0700, where they are missing.
 	Path string
+	// MustExist creates nothing: Open fails with CodeUnavailable where the file
+	// is missing.
+	MustExist bool
+	// ReadOnly is for those who only look, with no more than the right to read
+	// the file. It implies MustExist; calls that write fail with CodeInvalid.
+	ReadOnly bool
 	// Consumer takes the lock PATH.lock until Close: CodeBusy where another
 	// process has it. JoinInstance of a consumer declares every other instance
 	// dead, for none can be alive.
@@ -44,7 +53,7 @@ type Store struct {
 	cfg   Config
 	clock clock
 
-	writers *sql.DB       // one connection
+	writers *sql.DB       // one connection; like checkpoints.db nil where ReadOnly
 	turn    chan struct{} // capacity 1: who has put something in may use writer
 	writer  writer
 
@@ -83,6 +92,18 @@ func openCode(err error) model.Code {
 	return model.CodeUnavailable
 }
 
+// wrap is the function wrap, and names the file where that is what is wrong.
+func (s *Store) wrap(ctx context.Context, op string, err error) error {
+	switch primary(err) {
+	case lib.SQLITE_NOTADB, lib.SQLITE_CORRUPT, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_FULL, lib.SQLITE_IOERR:
+		err = fmt.Errorf("%s: %w", s.cfg.Path, err)
+	}
+	return wrap(ctx, op, err)
+}
+
+// errReadOnly is a mistake of the caller's.
+var errReadOnly = &model.Error{Code: model.CodeInvalid, Op: "write", Err: errors.New("the database was opened for reading only")}
+
 var errNoPath = errors.New("a path is needed: a database in memory keeps nothing")
 
 func init() {
@@ -100,11 +121,20 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if s.cfg.MustExist || s.cfg.ReadOnly {
+		err = exists(path)
+	} else {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err != nil {
 		return err
 	}
+	if s.cfg.ReadOnly {
+		s.readers = pool(path, readOnly, maxReaders)
+		return nil
+	}
 	if s.cfg.Consumer {
-		if s.lock, err = lockFile(path + ".lock"); err != nil {
+		if s.lock, err = lockFile(path); err != nil {
 			return err
 		}
 	}
@@ -112,9 +142,23 @@ func (s *Store) open() error {
 		s.unlock()
 		return err
 	}
-	s.writers = pool(path, 1, "journal_mode(WAL)", "synchronous(FULL)", autoCheckpoint, "journal_size_limit(67108864)")
-	s.readers = pool(path, maxReaders, "query_only(1)")
-	s.checkpoints.db = pool(path, 1, "synchronous(FULL)")
+	s.writers = pool(path, readWrite, 1, "journal_mode(WAL)", "synchronous(FULL)", autoCheckpoint, "journal_size_limit(67108864)")
+	s.readers = pool(path, readWrite, maxReaders, "query_only(1)")
+	s.checkpoints.db = pool(path, readWrite, 1, "synchronous(FULL)")
+	return nil
+}
+
+// exists refuses what is no file, before anything is made beside it.
+func exists(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no database %s: %w", path, fs.ErrNotExist)
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a file", path)
+	}
 	return nil
 }
 
@@ -132,15 +176,15 @@ func create(path string) error {
 	return f.Close()
 }
 
-// lockFile takes a lock that the kernel drops when the process ends.
+// lockFile takes a lock beside path that the kernel drops when the process ends.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("another process consumes from this file: %w", err)
+		return nil, fmt.Errorf("another process consumes from %s: %w", path, err)
 	}
 	return f, nil
 }
@@ -151,10 +195,17 @@ func (s *Store) unlock() {
 	}
 }
 
+// How SQLite opens the file. None creates it.
+const (
+	readOnly  = "ro"
+	readWrite = "rw"
+)
+
 // pool opens no connection yet.
-func pool(path string, size int, pragmas ...string) *sql.DB {
+func pool(path, mode string, size int, pragmas ...string) *sql.DB {
 	pragmas = append(pragmas, busyTimeout)
-	dsn := url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: url.Values{"_pragma": pragmas}.Encode()}
+	query := url.Values{"mode": {mode}, "_pragma": pragmas}
+	dsn := url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: query.Encode()}
 	connector, err := sqlite.NewConnector(dsn.String())
 	if err != nil {
 		panic(err) // it refuses only what a URL cannot be
@@ -176,7 +227,10 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.checkpoints.done.Wait()
-	err := errors.Join(s.readers.Close(), s.checkpoints.db.Close(), s.writers.Close())
+	err := s.readers.Close()
+	if !s.cfg.ReadOnly {
+		err = errors.Join(err, s.checkpoints.db.Close(), s.writers.Close())
+	}
 	s.unlock()
 	if err != nil {
 		return &model.Error{Code: model.CodeInternal, Op: "close sqlite", Err: err}

@@ -125,15 +125,18 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) error) error 
 }
 
 func (s *Store) writeWithin(ctx context.Context, timeout time.Duration, op string, do func(*tx) error) error {
+	if s.cfg.ReadOnly {
+		return errReadOnly
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return wrap(ctx, op, ctx.Err())
+		return s.wrap(ctx, op, ctx.Err())
 	}
-	return wrap(ctx, op, s.transact(ctx, do))
+	return s.wrap(ctx, op, s.transact(ctx, do))
 }
 
 func (s *Store) transact(ctx context.Context, do func(*tx) error) error {
@@ -190,9 +193,9 @@ func (s *Store) read(ctx context.Context, op string, do func(context.Context, *s
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	if s.closed.Load() {
-		return wrap(ctx, op, errClosed)
+		return s.wrap(ctx, op, errClosed)
 	}
-	return wrap(ctx, op, whileBusy(ctx, func() error {
+	return s.wrap(ctx, op, whileBusy(ctx, func() error {
 		snapshot, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		if err != nil {
 			return err
