@@ -94,4 +94,5 @@ type SchemaVersion struct {
 	Version   int
 	Name      string
 	AppliedAt Micros // 0: not applied
+	Unknown   bool   // applied by another binary: this one does not have it
 }

@@ -98,7 +98,8 @@ func Down(ctx context.Context, d Driver, known []Migration) (int, error) {
 }
 
 // Status lists every version that is known or applied, in ascending order.
-// AppliedAt is 0 for those that are missing.
+// AppliedAt is 0 for those that are missing; Unknown are those that another
+// binary has applied.
 func Status(ctx context.Context, d Driver, known []Migration) ([]model.SchemaVersion, error) {
 	applied, err := d.Applied(ctx)
 	if err != nil {
@@ -106,10 +107,14 @@ func Status(ctx context.Context, d Driver, known []Migration) ([]model.SchemaVer
 	}
 	var all []model.SchemaVersion
 	i := 0
+	unknown := func(a model.SchemaVersion) {
+		a.Unknown = true
+		all = append(all, a)
+		i++
+	}
 	for _, m := range known {
 		for i < len(applied) && applied[i].Version < m.Version {
-			all = append(all, applied[i])
-			i++
+			unknown(applied[i])
 		}
 		if i < len(applied) && applied[i].Version == m.Version {
 			all = append(all, applied[i])
@@ -118,7 +123,10 @@ func Status(ctx context.Context, d Driver, known []Migration) ([]model.SchemaVer
 		}
 		all = append(all, model.SchemaVersion{Version: m.Version, Name: m.Name})
 	}
-	return append(all, applied[i:]...), nil
+	for i < len(applied) {
+		unknown(applied[i])
+	}
+	return all, nil
 }
 
 // Check refuses, with CodeSchema, a schema that is absent, older, newer or
@@ -133,9 +141,9 @@ func Check(ctx context.Context, d Driver, known []Migration) error {
 	}
 	switch {
 	case len(applied) == 0 && len(known) > 0:
-		return schemaError("the database has no schema yet; run \"migrate up\"")
+		return schemaError("the database has no schema yet; run: posthouse migrate up")
 	case len(applied) < len(known):
-		return schemaError("the schema is at version %d, this binary needs %d; run \"migrate up\"",
+		return schemaError("the schema is at version %d, this binary needs %d; run: posthouse migrate up",
 			applied[len(applied)-1].Version, known[len(known)-1].Version)
 	}
 	return nil

@@ -205,6 +205,11 @@ func TestAForeignSchemaIsNotTouched(t *testing.T) {
 			if err != nil || status[len(status)-1].Version != max(2, versions[len(versions)-1]) {
 				t.Errorf("status %v, %v", status, err)
 			}
+			for _, v := range status {
+				if v.Unknown != (v.AppliedAt != 0 && !slices.ContainsFunc(known, func(m Migration) bool { return m.Version == v.Version })) {
+					t.Errorf("version %d: unknown is %v", v.Version, v.Unknown)
+				}
+			}
 		})
 	}
 }
