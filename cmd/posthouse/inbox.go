@@ -49,7 +49,7 @@ func (c *inboxListCmd) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
-	return c.withReady(ctx, func(s app.Store) error {
+	return c.withReady(ctx, toLook, func(s app.Store) error {
 		p := model.ListParams{Filter: filter, Limit: c.Limit}
 		if c.Source != "" {
 			source, err := findSource(ctx, s, c.Source)
@@ -86,7 +86,7 @@ func findSource(ctx context.Context, s app.Store, name string) (model.Source, er
 			return source, nil
 		}
 	}
-	return model.Source{}, fmt.Errorf("there is no source %q; posthouse inbox stats lists them", name)
+	return model.Source{}, fmt.Errorf("there is no source %q; %s inbox stats lists them", name, self())
 }
 
 func printMessages(page model.MessagePage, list httpapi.MessageList) error {
@@ -121,17 +121,20 @@ func stateOf(m model.MessageView) string {
 type inboxShowCmd struct {
 	storeFlags
 	ID   string `arg:"" help:"The message's id."`
-	Body bool   `help:"Print the exact body instead, and nothing else."`
+	Body bool   `help:"Print the exact body instead, and nothing else. Not together with --json."`
 }
 
 func (c *inboxShowCmd) Run(ctx context.Context) error {
+	if c.Body && c.JSON {
+		return fmt.Errorf("--body prints the exact bytes, which JSON cannot hold; leave --json out")
+	}
 	id, err := uuid.Parse(c.ID)
 	if err != nil {
 		return fmt.Errorf("%q is no message id; it looks like 0190a5c2-7b1e-7cc3-98c4-dc0c0c07398f", c.ID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
-	return c.withReady(ctx, func(s app.Store) error {
+	return c.withReady(ctx, toLook, func(s app.Store) error {
 		if c.Body {
 			m, err := s.Body(ctx, id)
 			if err != nil {
@@ -200,7 +203,7 @@ type inboxStatsCmd struct{ storeFlags }
 func (c *inboxStatsCmd) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
-	return c.withReady(ctx, func(s app.Store) error {
+	return c.withReady(ctx, toLook, func(s app.Store) error {
 		stats, err := s.Stats(ctx)
 		if err != nil {
 			return err
@@ -238,9 +241,9 @@ type switchFlags struct {
 func (c switchFlags) set(ctx context.Context, enabled bool) error {
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
-	return c.withReady(ctx, func(s app.Store) error {
+	return c.withReady(ctx, toChange, func(s app.Store) error {
 		if err := s.SetEnabled(ctx, c.Source, enabled); model.CodeOf(err) == model.CodeNotFound {
-			return fmt.Errorf("there is no source %q; posthouse inbox stats lists them", c.Source)
+			return fmt.Errorf("there is no source %q; %s inbox stats lists them", c.Source, self())
 		} else if err != nil {
 			return err
 		}

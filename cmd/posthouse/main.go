@@ -25,6 +25,8 @@ type cli struct {
 	Inbox   inboxCmd   `cmd:"" help:"Look at what was received, and switch its handling on and off."`
 	Migrate migrateCmd `cmd:"" help:"Look after the tables of the store."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // problems is an error of several lines: each is a finding of its own.
@@ -42,6 +44,7 @@ func run(ctx context.Context, args []string) int {
 	parser, err := kong.New(&cli{}, kong.Name("posthouse"), kong.UsageOnError(),
 		kong.Description("Receives webhooks without losing any of them, and has them handled in the background."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Vars{"version": "posthouse " + telemetry.Version()},
 		kong.BindTo(ctx, (*context.Context)(nil)))
 	if err != nil {
 		return report(err)
@@ -77,7 +80,12 @@ type versionCmd struct {
 func (c *versionCmd) Run() error {
 	build := telemetry.ReadBuild()
 	if c.JSON {
-		return printJSON(build)
+		return printJSON(struct {
+			Version   string `json:"version"`
+			Revision  string `json:"revision"`
+			Modified  bool   `json:"modified"`
+			GoVersion string `json:"go_version"`
+		}(build))
 	}
 	_, err := fmt.Println("posthouse", build.Version)
 	return err

@@ -133,7 +133,14 @@ func TestInboxCommands(t *testing.T) {
 	})
 	t.Run("migrate goes down, up, and tells where it stands", func(t *testing.T) {
 		fresh := "sqlite:" + filepath.Join(dir, "fresh.db")
-		if _, e, code := posthouse(t, dir, "inbox", "list", "--store", fresh); code != 1 || strings.Count(e, "\n") != 1 {
+		empty, err := sqlite.Open(sqlite.Config{Path: filepath.Join(dir, "fresh.db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := empty.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, e, code := posthouse(t, dir, "inbox", "list", "--store", fresh); code != 1 || strings.Count(e, "\n") != 1 || !strings.Contains(e, "posthouse migrate up") {
 			t.Errorf("a store without tables: %d %q", code, e)
 		}
 		for _, step := range [][2]string{{"status", "not yet"}, {"up", "Applied"}, {"up", "up to date"}, {"down", "Took back"}, {"up", "Applied"}} {

@@ -2,73 +2,26 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/app"
+	"github.com/posthouse/posthouse/internal/model"
 )
-
-// storeFlags say which store a command works on.
-type storeFlags struct {
-	configFile
-	Store string `env:"POSTHOUSE_STORE" help:"The store's URL: sqlite:PATH, postgres://… or mysql://…. Without it the configuration's, and without that what posthouse dev keeps in ./posthouse-data."`
-	JSON  bool   `help:"Print JSON."`
-}
-
-// open opens the store without becoming its consumer.
-func (f storeFlags) open(ctx context.Context) (app.Store, error) {
-	url := f.Store
-	if url == "" {
-		_, err := os.Stat(f.Config)
-		dev := filepath.Join("posthouse-data", "posthouse.db")
-		if _, devErr := os.Stat(dev); errors.Is(err, fs.ErrNotExist) && devErr == nil {
-			url = "sqlite:" + dev
-		} else {
-			cfg, err := f.load()
-			if err != nil {
-				return nil, err
-			}
-			url = cfg.Store.URL.Reveal()
-		}
-	}
-	return app.OpenStore(ctx, app.StoreParams{URL: url, AllowUnsafe: true})
-}
-
-// with runs f on the store.
-func (f storeFlags) with(ctx context.Context, do func(app.Store) error) (err error) {
-	store, err := f.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	return do(store)
-}
-
-// withReady is with, on a store whose tables are this binary's.
-func (f storeFlags) withReady(ctx context.Context, do func(app.Store) error) error {
-	return f.with(ctx, func(s app.Store) error {
-		if err := s.CheckReady(ctx); err != nil {
-			return err
-		}
-		return do(s)
-	})
-}
 
 type migrateCmd struct {
 	Status migrateStatusCmd `cmd:"" help:"List the versions of the tables, applied or not."`
 	Up     migrateUpCmd     `cmd:"" help:"Bring the tables to the newest version."`
-	Down   migrateDownCmd   `cmd:"" help:"Take one version back. What only that version keeps is lost."`
+	Down   migrateDownCmd   `cmd:"" help:"Take one version of the tables back, with all that is kept in them. Refused on a store in use."`
 }
 
 type migrateStatusCmd struct{ storeFlags }
 
 func (c *migrateStatusCmd) Run(ctx context.Context) error {
-	return c.with(ctx, func(s app.Store) error {
+	return c.with(ctx, toLook, func(s app.Store) error {
 		versions, err := s.SchemaStatus(ctx)
 		if err != nil {
 			return err
@@ -77,10 +30,12 @@ func (c *migrateStatusCmd) Run(ctx context.Context) error {
 			Version   int        `json:"version"`
 			Name      string     `json:"name"`
 			AppliedAt *time.Time `json:"applied_at"`
+			// Unknown is a version that a newer binary has applied.
+			Unknown bool `json:"unknown"`
 		}
 		rows := []row{}
 		for _, v := range versions {
-			r := row{Version: v.Version, Name: v.Name}
+			r := row{Version: v.Version, Name: v.Name, Unknown: v.Unknown}
 			if v.AppliedAt != 0 {
 				at := v.AppliedAt.Time()
 				r.AppliedAt = &at
@@ -97,6 +52,9 @@ func (c *migrateStatusCmd) Run(ctx context.Context) error {
 			if r.AppliedAt != nil {
 				applied = r.AppliedAt.Format(time.RFC3339)
 			}
+			if r.Unknown {
+				applied += " (unknown to this posthouse: a newer one made it)"
+			}
 			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\n", r.Version, r.Name, applied)
 		}
 		return w.Flush()
@@ -106,7 +64,7 @@ func (c *migrateStatusCmd) Run(ctx context.Context) error {
 type migrateUpCmd struct{ storeFlags }
 
 func (c *migrateUpCmd) Run(ctx context.Context) error {
-	return c.with(ctx, func(s app.Store) error {
+	return c.with(ctx, toCreate, func(s app.Store) error {
 		applied, err := s.MigrateUp(ctx)
 		if err != nil {
 			return err
@@ -123,10 +81,20 @@ func (c *migrateUpCmd) Run(ctx context.Context) error {
 	})
 }
 
-type migrateDownCmd struct{ storeFlags }
+type migrateDownCmd struct {
+	storeFlags
+	Force bool `help:"Do it although sources and messages are lost."`
+}
 
 func (c *migrateDownCmd) Run(ctx context.Context) error {
-	return c.with(ctx, func(s app.Store) error {
+	p := toChange
+	p.Consumer = !c.Force // on SQLite nobody can consume meanwhile
+	err := c.with(ctx, p, func(s app.Store) error {
+		if !c.Force {
+			if err := unused(ctx, s); err != nil {
+				return err
+			}
+		}
 		undone, err := s.MigrateDown(ctx)
 		if err != nil {
 			return err
@@ -141,4 +109,43 @@ func (c *migrateDownCmd) Run(ctx context.Context) error {
 		_, err = fmt.Println("Took back version", undone)
 		return err
 	})
+	if model.CodeOf(err) == model.CodeBusy {
+		return fmt.Errorf("%w; stop it first", err)
+	}
+	return err
+}
+
+// unused refuses a store that was ever served from. An instance registers its
+// sources before anything else, so where there is none, none lives either.
+func unused(ctx context.Context, s app.Store) error {
+	versions, err := s.SchemaStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(versions, func(v model.SchemaVersion) bool { return v.AppliedAt != 0 }) {
+		return nil
+	}
+	stats, err := s.Stats(ctx)
+	if err != nil {
+		return fmt.Errorf("what would be lost cannot be counted (--force does it all the same): %w", err)
+	}
+	if len(stats) == 0 {
+		return nil
+	}
+	var all, open int64
+	for _, source := range stats {
+		unfinished := source.Pending + source.Retrying + source.Processing
+		open += unfinished
+		all += unfinished + source.Success + source.Failed
+	}
+	return fmt.Errorf("this store is in use: %s with %s, %d of them unfinished, would be lost; stop every instance, and say --force if that is meant",
+		count(len(stats), "source"), count(all, "message"), open)
+}
+
+// count is a number with its noun.
+func count[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

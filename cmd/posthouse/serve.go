@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/posthouse/posthouse/internal/app"
 	"github.com/posthouse/posthouse/internal/config"
@@ -20,7 +21,10 @@ type devCmd struct {
 }
 
 func (c *devCmd) Run(ctx context.Context) error {
-	p, err := app.Dev(app.DevParams{Listen: c.Listen, Data: c.Data, Out: os.Stdout})
+	p, err := app.Dev(app.DevParams{
+		Listen: c.Listen, Data: c.Data, Out: os.Stdout,
+		Look: self() + " inbox list --store " + word("sqlite:"+filepath.Join(c.Data, "posthouse.db")),
+	})
 	if err != nil {
 		return err
 	}
@@ -94,7 +98,8 @@ func (c *initCmd) Run() error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	_, err = fmt.Printf("Wrote %s. Look through it, then: posthouse config check --config %s && posthouse serve --config %s\n", c.File, c.File, c.File)
+	file := word(c.File)
+	_, err = fmt.Printf("Wrote %s. Look through it, then:\n\n  %s config check --config %s && %s serve --config %s\n", c.File, self(), file, self(), file)
 	return err
 }
 
@@ -110,11 +115,11 @@ type checkCmd struct {
 func (c *checkCmd) Run() error {
 	if c.JSON {
 		_, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression})
-		if err := printJSON(map[string][]config.Problem{"problems": orEmpty(found), "warnings": orEmpty(warnings)}); err != nil {
+		if err := printJSON(map[string][]problemJSON{"problems": problemsJSON(found), "warnings": problemsJSON(warnings)}); err != nil {
 			return err
 		}
 		if len(found) > 0 {
-			return fmt.Errorf("%s has %d problems", c.Config, len(found))
+			return fmt.Errorf("%s has %s", c.Config, count(len(found), "problem"))
 		}
 		return nil
 	}
@@ -122,8 +127,26 @@ func (c *checkCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Printf("%s is fine: %d sources.\n", c.Config, len(cfg.Sources))
+	_, err = fmt.Printf("%s is fine: %s.\n", c.Config, count(len(cfg.Sources), "source"))
 	return err
+}
+
+// problemJSON is a config.Problem as JSON shows it.
+type problemJSON struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"` // 0 where there is none
+	Column  int    `json:"column"`
+	Path    string `json:"path"` // empty for the file as a whole
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
+}
+
+func problemsJSON(list []config.Problem) []problemJSON {
+	out := make([]problemJSON, len(list))
+	for i, p := range list {
+		out[i] = problemJSON(p)
+	}
+	return out
 }
 
 // orEmpty makes JSON print [] for nothing.

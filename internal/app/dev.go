@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ type DevParams struct {
 	Listen string // of door and admin, on one port
 	Data   string // folder of the database and the key; created where missing
 	Out    io.Writer
+	Look   string // the command that lists what was kept, as it is pasted into a shell
 }
 
 // Dev returns what to run: SQLite in the data folder, and an open source
@@ -31,6 +33,9 @@ type DevParams struct {
 func Dev(p DevParams) (Params, error) {
 	if !config.IsLoopback(p.Listen) {
 		return Params{}, fmt.Errorf("dev listens on loopback addresses only, since everybody who reaches it may read and push; --listen %s is none", p.Listen)
+	}
+	if err := free(p.Listen); err != nil {
+		return Params{}, err
 	}
 	cfg := config.Dev(p.Listen, p.Data)
 	keys, err := devKeys(p.Data)
@@ -43,8 +48,21 @@ func Dev(p DevParams) (Params, error) {
 		Config:   cfg,
 		Handlers: map[string]inbox.Handler{config.DevSource: inbox.HandlerFunc(func(context.Context, *inbox.Message) error { return nil })},
 		Observe:  screen.attempt,
-		Ready:    func(door, _ net.Addr) { screen.welcome(door.String(), p.Data) },
+		Ready:    func(door, _ net.Addr) { screen.welcome(door.String(), p.Data, p.Look) },
 	}, nil
+}
+
+// free refuses an address that cannot be listened on, before anything is
+// created for it. Another program may still take it afterwards.
+func free(address string) error {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("another program (another posthouse dev?) listens on %s; --listen 127.0.0.1:0 takes any port that is free", address)
+	}
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	return l.Close()
 }
 
 // devKeys reads the data folder's key, or makes one.
@@ -75,7 +93,7 @@ type screen struct {
 	out io.Writer
 }
 
-func (s *screen) welcome(address, data string) {
+func (s *screen) welcome(address, data, look string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = fmt.Fprintf(s.out, `
@@ -88,11 +106,11 @@ Push something to it from another terminal:
 Look at what was kept:
 
   curl http://%s/v1/inbox/messages
-  posthouse inbox list --store sqlite:%s
+  %s
 
 Ctrl-C stops it. Each message that is handled appears below.
 
-`, data, address, address, filepath.Join(data, "posthouse.db"))
+`, data, address, address, look)
 }
 
 // attempt shows a message's life in one line.
