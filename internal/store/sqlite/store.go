@@ -94,7 +94,11 @@ func openCode(err error) model.Code {
 
 // wrap is the function wrap, and names the file where that is what is wrong.
 func (s *Store) wrap(ctx context.Context, op string, err error) error {
-	switch primary(err) {
+	code := primary(err)
+	if s.cfg.ReadOnly && (code == lib.SQLITE_CANTOPEN || code == lib.SQLITE_READONLY) {
+		err = fmt.Errorf("while no process has it open, reading it needs the right to write in its folder: %w", err)
+	}
+	switch code {
 	case lib.SQLITE_NOTADB, lib.SQLITE_CORRUPT, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_FULL, lib.SQLITE_IOERR:
 		err = fmt.Errorf("%s: %w", s.cfg.Path, err)
 	}
