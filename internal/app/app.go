@@ -20,6 +20,7 @@ import (
 	"github.com/posthouse/posthouse/inbox"
 	"github.com/posthouse/posthouse/internal/config"
 	"github.com/posthouse/posthouse/internal/httpapi"
+	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/telemetry"
 )
 
@@ -70,6 +71,7 @@ func Run(ctx context.Context, p Params) (err error) {
 		return err
 	}
 	defer box.Stop()
+	warnOfLeftSources(ctx, store, p)
 	api := httpapi.New(apiConfig(store, box, p))
 	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
 }
@@ -121,10 +123,30 @@ func openInbox(ctx context.Context, store Store, p Params) (*inbox.Inbox, error)
 	} else {
 		p.Logger.Info("POSTHOUSE_KEYS is not set: credentials in headers and queries are removed instead of being kept as a keyed hash")
 	}
-	return inbox.Open(ctx, inbox.Config{
+	return inbox.Open(ctx, inboxConfig(store, sources, hash, p))
+}
+
+func inboxConfig(store Store, sources []inbox.Source, hash func([]byte) string, p Params) inbox.Config {
+	return inbox.Config{
 		Store: store, Sources: sources, Instance: instanceName(), Lease: p.Config.Lock.Lease, Drain: p.Config.Drain,
 		Memory: int64(p.Config.Door.Memory), HashCredential: hash, Logger: p.Logger, Registerer: p.Registry, Observe: p.Observe,
-	})
+	}
+}
+
+// warnOfLeftSources tells of sources that are in the store, but no longer in the
+// configuration, and whose messages nobody will handle.
+func warnOfLeftSources(ctx context.Context, store Store, p Params) {
+	stats, err := store.Stats(ctx)
+	if err != nil {
+		p.Logger.Warn("messages of sources that are no longer configured could not be counted", "code", string(model.CodeOf(err)))
+		return
+	}
+	for _, s := range stats {
+		if _, configured := p.Config.Sources[s.Source.Name]; !configured && s.Pending+s.Retrying+s.Processing > 0 {
+			p.Logger.Warn("a source is no longer configured, but has messages that are not finished; configure it again to have them handled",
+				"source", s.Source.Name, "pending", s.Pending, "retrying", s.Retrying, "processing", s.Processing)
+		}
+	}
 }
 
 func instanceName() string {

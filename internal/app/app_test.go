@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -285,30 +286,71 @@ func TestDev(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	t.Run("readiness says why it is not, and liveness stays", func(t *testing.T) {
+	t.Run("IN-25 readiness says why it is not, and comes back, and liveness stays", func(t *testing.T) {
 		data := t.TempDir()
 		p, err := Dev(DevParams{Listen: "127.0.0.1:0", Data: data, Out: io.Discard})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := start(t, p)
-		if status, body := s.get(t, "/readyz"); status != http.StatusOK {
-			t.Errorf("%d %s", status, body)
+		push := func() int {
+			response, err := http.Post(s.url+"/in/demo", "text/plain", strings.NewReader("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			return response.StatusCode
 		}
-		if status, _ := s.get(t, "/healthz"); status != http.StatusOK {
-			t.Error(status)
+		if status := push(); status != http.StatusOK {
+			t.Fatal(status)
 		}
-		response, err := http.Post(s.url+"/in/demo", "text/plain", strings.NewReader("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
 		s.eventually(t, func(demo map[string]any) bool { return demo["success"] == 1.0 })
+		if status, body := s.get(t, "/readyz"); status != http.StatusOK {
+			t.Errorf("at first: %d %s", status, body)
+		}
 		_, metrics := s.get(t, "/metrics")
 		for _, name := range []string{"posthouse_ingest_requests_total", "posthouse_queue_attempts_total", "posthouse_inbox_due", "go_goroutines"} {
 			if !strings.Contains(metrics, name) {
 				t.Errorf("no metric %s", name)
 			}
 		}
+
+		db, err := sql.Open("sqlite", filepath.Join(data, "posthouse.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		rename := func(from, to string) {
+			if _, err := db.Exec("PRAGMA busy_timeout = 5000; ALTER TABLE " + from + " RENAME TO " + to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, table := range []string{"posthouse_work", "posthouse_attempt"} {
+			rename(table, "moved_away")
+			status, body := s.get(t, "/readyz")
+			if status != http.StatusServiceUnavailable || !strings.Contains(body, `"name":"store","ok":false`) {
+				t.Errorf("without %s: %d %s", table, status, body)
+			}
+			if status, _ := s.get(t, "/healthz"); status != http.StatusOK {
+				t.Error("it does not live:", status)
+			}
+			if table == "posthouse_work" {
+				if status := push(); status != http.StatusServiceUnavailable {
+					t.Error("a push was answered", status)
+				}
+			}
+			rename("moved_away", table)
+		}
+		if status := push(); status != http.StatusOK {
+			t.Error("a push was answered", status)
+		}
+		var status int
+		var body string
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+			if status, body = s.get(t, "/readyz"); status == http.StatusOK {
+				return
+			}
+		}
+		t.Errorf("it does not come back: %d %s", status, body)
 	})
 }

@@ -29,7 +29,7 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 			if err != nil {
 				return nil, fmt.Errorf("source %q: handler: %w", name, err)
 			}
-			handler = toTarget(target)
+			handler = &targetHandler{target}
 		}
 		secrets := make([][]byte, len(s.Verify.Secrets))
 		for i, secret := range s.Verify.Secrets {
@@ -55,18 +55,25 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 	return sources, nil
 }
 
-// toTarget hands messages to an HTTP target.
-func toTarget(target *httptarget.Target) inbox.Handler {
-	return inbox.HandlerFunc(func(ctx context.Context, m *inbox.Message) error {
-		kept := &model.Message{NewMessage: model.NewMessage{
-			ID: uuid.MustParse(m.ID), ContentType: m.ContentType, Headers: m.HeaderLines(), Body: m.Body,
-		}}
-		r := target.Handle(ctx, httptarget.Delivery{Message: kept, Source: m.Source, Attempt: m.Attempt})
-		if r.Err == nil {
-			return nil
-		}
-		return &targetError{r}
-	})
+// targetHandler hands messages to an HTTP target.
+type targetHandler struct{ target *httptarget.Target }
+
+// Handle is HandleStatus for whoever does not ask for the status.
+func (h *targetHandler) Handle(ctx context.Context, m *inbox.Message) error {
+	_, err := h.HandleStatus(ctx, m)
+	return err
+}
+
+// HandleStatus also returns the status that the target answered; 0: it did not.
+func (h *targetHandler) HandleStatus(ctx context.Context, m *inbox.Message) (status int, err error) {
+	kept := &model.Message{NewMessage: model.NewMessage{
+		ID: uuid.MustParse(m.ID), ContentType: m.ContentType, Headers: m.HeaderLines(), Body: m.Body,
+	}}
+	r := h.target.Handle(ctx, httptarget.Delivery{Message: kept, Source: m.Source, Attempt: m.Attempt})
+	if r.Err != nil {
+		return r.HTTPStatus, &targetError{r}
+	}
+	return r.HTTPStatus, nil
 }
 
 // targetError tells the engine what a target answered.
