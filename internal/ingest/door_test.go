@@ -467,7 +467,7 @@ func TestNewDoor(t *testing.T) {
 
 func TestNewServer(t *testing.T) {
 	s := NewServer(http.NotFoundHandler())
-	if s.WriteTimeout < MaxAnswerWithin+10*time.Second || s.ReadHeaderTimeout == 0 || s.IdleTimeout == 0 || s.MaxHeaderBytes == 0 || s.ReadTimeout != 0 {
+	if s.WriteTimeout < MaxAnswerWithin+10*time.Second || s.ReadHeaderTimeout == 0 || s.IdleTimeout == 0 || s.MaxHeaderBytes == 0 || s.ReadTimeout == 0 {
 		t.Errorf("the server's bounds are %+v", s)
 	}
 }
