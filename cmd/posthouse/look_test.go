@@ -77,8 +77,10 @@ func TestWhichStore(t *testing.T) {
 	t.Run("of a configuration whose secrets are not set, without its warnings", func(t *testing.T) {
 		id := fill(t, filepath.Join(dir, "other one.db"))
 		write(t, dir, "posthouse.yaml", `
-x: &where sqlite:./${NAME_OF_DB}.db
-store: {url: "sqlite:./${NAME_OF_DB}.db"}
+store:
+  # the one of this machine
+  url: "sqlite:./${NAME_OF_DB}.db"
+colour: red
 sources:
   shop: {verify: {kind: hmac, header: X-Sig, secrets: ["${NOT_SET_ANYWHERE}"]}, accept: "body.("}
   open: {verify: {kind: none}}
@@ -96,6 +98,11 @@ sources:
 		write(t, dir, "posthouse.yaml", "store: sqlite:${NOT_SET_ANYWHERE}\nsources: {a: {verify: {kind: none}}}\n")
 		_, e, code := posthouse(t, dir, "inbox", "list")
 		oneLine(t, "list", e, code, "posthouse.yaml:1:", "NOT_SET_ANYWHERE")
+	})
+	t.Run("what cannot be told apart is told in full", func(t *testing.T) {
+		write(t, dir, "posthouse.yaml", `{store: "sqlite:x.db", sources: {a: {verify: {kind: hmac, header: X-Sig, secrets: ["${NOT_SET_ANYWHERE}"]}}}}`)
+		_, e, code := posthouse(t, dir, "inbox", "list")
+		oneLine(t, "list", e, code, "NOT_SET_ANYWHERE")
 	})
 	t.Run("a password is not shown", func(t *testing.T) {
 		write(t, dir, "posthouse.yaml", "store: postgres://me:${PW}@127.0.0.1:1/x\nsources: {a: {verify: {kind: none}}}\n")

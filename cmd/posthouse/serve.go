@@ -49,13 +49,18 @@ func (c configFile) load() (*config.Config, error) {
 		_, _ = fmt.Fprintln(os.Stderr, "warning:", w)
 	}
 	if len(found) > 0 {
-		lines := make(problems, len(found))
-		for i, f := range found {
-			lines[i] = f.String()
-		}
-		return nil, lines
+		return nil, listed(found)
 	}
 	return cfg, nil
+}
+
+// listed are the problems as an error.
+func listed(found []config.Problem) error {
+	lines := make(problems, len(found))
+	for i, f := range found {
+		lines[i] = f.String()
+	}
+	return lines
 }
 
 func checkExpression(source string) error {

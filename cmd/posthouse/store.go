@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/posthouse/posthouse/internal/app"
 	"github.com/posthouse/posthouse/internal/config"
@@ -77,37 +76,40 @@ func (f storeFlags) configured() (string, error) {
 	if len(own) > 0 {
 		return "", own
 	}
-	alone, err := storeAlone(f.Config)
+	data, err := os.ReadFile(f.Config)
 	if err != nil {
 		return "", err
 	}
-	cfg, found, _ = config.Parse(config.ParseParams{Data: alone, File: f.Config,
-		LookupEnv: func(name string) (string, bool) {
-			if name == config.KeysVariable {
-				return "", false
-			}
-			return os.LookupEnv(name)
-		}})
-	if len(found) > 0 {
-		return "", errors.New(found[0].String())
+	alone, _, _ := config.Parse(config.ParseParams{Data: storeAlone(data), File: f.Config, LookupEnv: storeEnv})
+	if alone == nil { // written in a way that storeAlone does not know
+		return "", listed(found)
 	}
-	return cfg.Store.URL.Reveal(), nil
+	return alone.Store.URL.Reveal(), nil
 }
 
-// storeAlone is a configuration that says nothing but the store.
-func storeAlone(file string) ([]byte, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+// storeEnv is the environment without the keys, which the store does not need.
+func storeEnv(name string) (string, bool) {
+	if name == config.KeysVariable {
+		return "", false
 	}
-	var all map[string]any
-	if err := yaml.UnmarshalWithOptions(data, &all, yaml.AllowDuplicateMapKey()); err != nil {
-		return nil, fmt.Errorf("%s cannot be read as YAML", file) // the error may show a piece of the file
+	return os.LookupEnv(name)
+}
+
+// storeAlone is a configuration that says nothing but the store: the lines from
+// "store:" to the next line that is not indented.
+func storeAlone(data []byte) []byte {
+	var out bytes.Buffer
+	inside := false
+	for line := range bytes.Lines(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
+		if !bytes.ContainsAny(line[:1], " \t\r\n#") {
+			inside = bytes.HasPrefix(line, []byte("store:"))
+		}
+		if inside {
+			out.Write(line)
+		}
 	}
-	return yaml.Marshal(map[string]any{
-		"store":   all["store"],
-		"sources": map[string]any{"any": map[string]any{"verify": map[string]any{"kind": "none"}}},
-	})
+	out.WriteString("\nsources: {any: {verify: {kind: none}}}\n")
+	return out.Bytes()
 }
 
 // with runs do on the store.
