@@ -44,7 +44,7 @@ func (a *api) registerMessages(h huma.API) {
 		Content:     map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},
 	}}
 	huma.Register(h, body, a.messageBody)
-	huma.Register(h, get("get-message-headers", "/v1/inbox/messages/{id}/headers", "inbox", "The header lines that were kept, in order", 404, 503), a.messageHeaders)
+	huma.Register(h, get("get-message-headers", "/v1/inbox/messages/{id}/headers", "inbox", "The header lines that were kept, sorted by name", 404, 503), a.messageHeaders)
 }
 
 func (a *api) listMessages(ctx context.Context, in *listInput) (*answer[MessageList], error) {

@@ -53,15 +53,16 @@ type Attempt struct {
 }
 
 // HeaderLine is one header line that was kept. Values that carry a credential
-// were replaced by a keyed hash before.
+// were replaced by a keyed hash, or removed, before.
 type HeaderLine struct {
 	Name  string `json:"name"`
 	Value string `json:"value" doc:"Bytes that are not UTF-8 are shown as U+FFFD."`
 }
 
-// HeaderList is the header of one message, in the order in which it came.
+// HeaderList is the header of one message: names in their canonical form and
+// order, the values of one name in the order in which they came.
 type HeaderList struct {
-	Items []HeaderLine `json:"items" nullable:"false"`
+	Items []HeaderLine `json:"items" nullable:"false" doc:"Sorted by their names, which are written in the canonical form (X-Request-Id); the values of one name are in the order in which they came. Values are exact, but for those of credentials, which are replaced by a keyed hash or by [removed], and headers of the connection are left out."`
 }
 
 // Stats counts the messages of all sources.

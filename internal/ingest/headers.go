@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,38 +21,68 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// credentialHeader says whether the header of this canonical name carries a
-// credential: a few by their names, and all that end like X-Gitlab-Token and
-// X-Api-Key. A signature is none: it is worth nothing without the secret.
+// What makes a name that of a credential, once it is spelled by appendSpelled:
+// a word anywhere in it, as in X-Telegram-Bot-Api-Secret-Token, its last part, as in X-Db-Pwd, or its end.
+// A signature is none: it is worth nothing without the secret.
+var (
+	credentialWords = [][]byte{[]byte("password"), []byte("passwd"), []byte("credential"), []byte("secret"), []byte("token")}
+	credentialParts = map[string]bool{
+		"authorization": true, "authentication": true, "auth": true, "jwt": true, "bearer": true, "pass": true, "pwd": true, "pw": true,
+		"cookie": true, "cookie2": true, "key": true, "authkey": true, "accesskey": true, "privatekey": true,
+	}
+	credentialEnd = []byte("apikey")
+	// harmlessKeys name a push, and open nothing.
+	harmlessKeys = map[string]bool{"idempotency-key": true, "x-idempotency-key": true}
+)
+
+// appendSpelled appends a name in the one way in which names are compared: in
+// lower case, its parts separated by one -, where they were by anything but
+// letters and digits, or by a capital.
+func appendSpelled(to []byte, name string) []byte {
+	start, capital := len(to), true
+	for _, c := range []byte(name) {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			if !capital {
+				to = append(to, '-')
+			}
+			to, capital = append(to, c|0x20), true
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			to, capital = append(to, c), false
+		default:
+			if len(to) > start && to[len(to)-1] != '-' {
+				to = append(to, '-')
+			}
+			capital = true
+		}
+	}
+	return bytes.TrimSuffix(to, []byte("-"))
+}
+
+// credentialName says whether a spelled name is that of a credential.
+func credentialName(name []byte) bool {
+	for _, word := range credentialWords {
+		if bytes.Contains(name, word) {
+			return true
+		}
+	}
+	last := name[bytes.LastIndexByte(name, '-')+1:]
+	return credentialParts[string(last)] && !harmlessKeys[string(name)] || bytes.HasSuffix(name, credentialEnd)
+}
+
+// credentialHeader says whether the header of this name carries a credential.
 func credentialHeader(name string) bool {
-	switch name {
-	case "Authorization", "Authentication", "Cookie", "Token", "Secret", "Password", "Api-Key", "Apikey",
-		"X-Auth", "X-Auth-Key", "X-Access-Key", "X-Functions-Key", "Php-Auth-Pw":
-		return true
-	}
-	last := strings.LastIndexByte(name, '-')
-	switch name[last+1:] {
-	case "Token", "Secret", "Password", "Apikey", "Authorization":
-		return last >= 0
-	case "Key":
-		return strings.HasSuffix(name, "-Api-Key")
-	}
-	return false
+	var short [64]byte
+	return credentialName(appendSpelled(short[:0], name))
 }
 
-// credentialParameters carry a credential in a query, written in lower case and
-// without anything but letters and digits.
-var credentialParameters = map[string]bool{
-	"key": true, "pass": true, "passwd": true, "pwd": true, "auth": true, "authorization": true, "authkey": true,
-	"accesskey": true, "privatekey": true, "jwt": true, "bearer": true, "credentials": true,
-}
+// longCode is how many characters sig and code have in a query where they are
+// as good as a password, and not a result's number.
+const longCode = 20
 
-// credentialParameterEndings are token, access_token, hub.verify_token,
-// client_secret, apiKey, auth[password] and their like.
-var credentialParameterEndings = []string{"token", "secret", "password", "apikey"}
-
-// credentialParameter says whether the query parameter of this encoded name carries a credential.
-func credentialParameter(encoded string) bool {
+// credentialParameter says whether the query parameter of this encoded name
+// and decoded value carries a credential.
+func credentialParameter(encoded, value string) bool {
 	name := encoded
 	if strings.ContainsAny(encoded, "%+") {
 		if decoded, err := url.QueryUnescape(encoded); err == nil {
@@ -59,24 +90,12 @@ func credentialParameter(encoded string) bool {
 		}
 	}
 	var short [64]byte
-	bare := short[:0]
-	for _, c := range []byte(name) {
-		switch {
-		case 'A' <= c && c <= 'Z':
-			bare = append(bare, c|0x20)
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-			bare = append(bare, c)
-		}
+	spelled := appendSpelled(short[:0], name)
+	switch string(spelled) {
+	case "sig", "code":
+		return len(value) >= longCode
 	}
-	if credentialParameters[string(bare)] {
-		return true
-	}
-	for _, ending := range credentialParameterEndings {
-		if len(bare) >= len(ending) && string(bare[len(bare)-len(ending):]) == ending {
-			return true
-		}
-	}
-	return false
+	return credentialName(spelled)
 }
 
 // removed stands for a credential where there is no key to hash it with.
@@ -200,10 +219,10 @@ func (s sanitizer) appendQuery(to []byte, query string) []byte {
 			query = ""
 		}
 		name, value, _ := strings.Cut(pair, "=")
-		if value != "" && credentialParameter(name) {
-			if decoded, err := url.QueryUnescape(value); err == nil {
-				value = decoded // the same credential has the same hash, however it was written
-			}
+		if decoded, err := url.QueryUnescape(value); err == nil {
+			value = decoded // the same credential has the same hash, however it was written
+		}
+		if value != "" && credentialParameter(name, value) {
 			to = append(to, name...)
 			to = append(to, '=')
 			to = append(to, url.QueryEscape(s.replace(value))...)
@@ -238,7 +257,7 @@ func printable(value string, limit int) string {
 	return b.String()
 }
 
-// contentType returns the value that is kept beside the exact headers.
+// contentType returns the value that is kept beside the headers.
 func contentType(header http.Header) string {
 	if values := header["Content-Type"]; len(values) > 0 {
 		return printable(values[0], model.MaxContentType)

@@ -92,8 +92,11 @@ func TestSanitizer(t *testing.T) {
 		for name, want := range map[string]bool{
 			"Authorization": true, "Cookie": true, "X-Api-Key": true, "Apikey": true, "X-Goog-Channel-Token": true, "X-Telegram-Bot-Api-Secret-Token": true,
 			"X-Amz-Security-Token": true, "X-Original-Authorization": true, "X-Db-Password": true, "Token": true,
-			"X-Hub-Signature": false, "X-Shopify-Hmac-Sha256": false, "Stripe-Signature": false, "Webhook-Id": false, "X-Token-Type": false, "X-Github-Delivery": false,
-			"Content-Type": false, "Idempotency-Key": false, "Cookie-Policy": false,
+			"X-Hub-Signature": false, "X-Shopify-Hmac-Sha256": false, "Stripe-Signature": false, "Webhook-Id": false, "X-Token-Type": true, "X-Github-Delivery": false,
+			"Content-Type": false, "Idempotency-Key": false, "X-Idempotency-Key": false, "Idempotency_key": false, "Cookie-Policy": false,
+			"X-Passwd": true, "X-Password-Hash": true, "X_password": true, "X-Aws-Credentials": true, "Client_secret": true, "X-Secret-Id": true, "Api_key": true,
+			"X-Api_key": true, "X-Signing-Key": true, "Ocp-Apim-Subscription-Key": true, "Cookie2": true, "X-Auth": true, "Php-Auth-Pw": true, "X-Jwt": true,
+			"X-Myapikey": true, "Keyword": false, "Monkey": false, "User-Agent": false, "Host": false, "X-Correlation-Id": false, "Authentication-Results": false, "": false,
 		} {
 			if got := credentialHeader(name); got != want {
 				t.Errorf("%s: %v", name, got)
@@ -104,10 +107,11 @@ func TestSanitizer(t *testing.T) {
 		for name, want := range map[string]bool{
 			"token": true, "TOKEN": true, "access_token": true, "accessToken": true, "hub.verify_token": true, "key": true, "api_key": true, "apikey": true, "api-key": true,
 			"client_secret": true, "password": true, "auth%5Btoken%5D": true, "auth[password]": true, "%74oken": true, "to%6ben": true,
-			"msg_signature": false, "sig": false, "signature": false, "timestamp": false, "nonce": false, "echostr": false, "keyword": false, "monkey": false, "": false,
-			"tokens_used": false, "hub.challenge": false,
+			"msg_signature": false, "sig": false, "code": false, "auth-key": true, "accessKey": true, "signing_key": true, "idempotency_key": false, "idempotencyKey": false,
+			"db_passwd": true, "aws-credentials": true, "token_type": true, "secretId": true, "myApiKey": true, "jwt": true, "signature": false, "timestamp": false, "nonce": false, "echostr": false, "keyword": false, "monkey": false, "": false,
+			"tokens_used": true, "hub.challenge": false,
 		} {
-			if got := credentialParameter(name); got != want {
+			if got := credentialParameter(name, "x"); got != want {
 				t.Errorf("%s: %v", name, got)
 			}
 		}
@@ -122,8 +126,11 @@ func TestSanitizer(t *testing.T) {
 			"a=1;token=x;b":                  "a=1;token=%3Cx%3E;b",
 			"token=a%2Bb&token=a+b":          "token=%3Ca%2Bb%3E&token=%3Ca+b%3E",
 			"key=%zz":                        "key=%3C%25zz%3E",
-			"access_token=a=b&x=1":           "access_token=%3Ca%3Db%3E&x=1",
-			"\xff\x00=1&secret=\xff\x00\r\n": "\xff\x00=1&secret=%3C%FF%00%0D%0A%3E",
+			"code=1234567890123456789&sig=1": "code=1234567890123456789&sig=1",
+			"code=12345678901234567890":      "code=%3C12345678901234567890%3E",
+			"SIG=12345678901234567890&sigs=12345678901234567890": "SIG=%3C12345678901234567890%3E&sigs=12345678901234567890",
+			"access_token=a=b&x=1":                               "access_token=%3Ca%3Db%3E&x=1",
+			"\xff\x00=1&secret=\xff\x00\r\n":                     "\xff\x00=1&secret=%3C%FF%00%0D%0A%3E",
 		} {
 			if got := string(s.appendQuery(nil, query)); got != want {
 				t.Errorf("%q became %q, want %q", query, got, want)
@@ -204,7 +211,11 @@ func FuzzSanitizer(f *testing.F) {
 		for i := range was {
 			name, value, _ := strings.Cut(was[i], "=")
 			want := was[i]
-			if value != "" && credentialParameter(name) {
+			plain := value
+			if decoded, err := url.QueryUnescape(value); err == nil {
+				plain = decoded
+			}
+			if plain != "" && credentialParameter(name, plain) {
 				want = name + "=" + hashed
 			}
 			if is[i] != want {

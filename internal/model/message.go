@@ -15,7 +15,7 @@ type NewMessage struct {
 	// ContentType is the header's value made printable (valid UTF-8, no NUL,
 	// at most MaxContentType bytes). Headers hold the exact value.
 	ContentType string
-	Headers     []byte // HTTP/1.1 field lines as received, "Name: value\r\n" each; credentials replaced by a keyed hash
+	Headers     []byte // HTTP/1.1 field lines, "Name: value\r\n" each, sorted by canonical names; values exact, but credentials replaced by a keyed hash
 	Query       []byte // raw query string; credentials replaced by a keyed hash
 	Body        []byte // the exact bytes
 	Check       string // why the accept expression could not be evaluated; empty where it could
