@@ -190,10 +190,10 @@ func Server(handler http.Handler) *http.Server { return ingest.NewServer(handler
 // consuming does not keep up.
 const maxReadyAge = 10 * time.Minute
 
-// Check says what keeps this process from doing its work: a lease that is not
-// renewed, a claim loop that has stopped, due messages that nobody takes.
+// Check says what keeps this process from doing its work: commits that fail, a
+// lease that is not renewed, a claim loop that has stopped, due messages that nobody takes.
 func (b *Inbox) Check() error {
-	err := b.engine.Check()
+	err := errors.Join(b.writer.Check(), b.engine.Check())
 	if age := b.backlog.oldestDue(); age > maxReadyAge {
 		err = errors.Join(err, fmt.Errorf("the oldest due message has been waiting for %s", age.Round(time.Second)))
 	}
