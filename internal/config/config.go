@@ -25,7 +25,7 @@ import (
 // Config is everything that `posthouse serve` was told. Only [Parse], [Load] and [Dev] make one.
 type Config struct {
 	// Listen is the address of the door: where senders push to, under /in/<source>. Written host:port; without a host
-	// it listens on every interface.
+	// it listens on every interface. At most 8192 connections are open at once; further ones wait to be accepted.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" check:"address"`
 
 	// Admin is the API (/v1), /metrics, /healthz and /readyz.
@@ -105,7 +105,7 @@ const LockBackendStore LockBackend = "store"
 // Door bounds what receiving may use, over all sources together.
 type Door struct {
 	// Memory is how much all bodies that are being received or wait for their commit may take together. A push beyond
-	// it is answered 503, so that the sender pushes again.
+	// it is answered 503, so that the sender pushes again. It must be at least twice the largest limits.body.
 	Memory Bytes `yaml:"memory" default:"256MiB" min:"1MiB" max:"64GiB"`
 }
 
@@ -163,7 +163,8 @@ type Verify struct {
 	// Kind is the scheme: none takes pushes from anyone, hmac checks an HMAC-SHA256 over the exact bytes of the body.
 	Kind VerifyKind `yaml:"kind" oneof:"none hmac" required:"write kind: none or kind: hmac"`
 
-	// Header is the request header that carries the signature. Needed with kind: hmac, and for it alone.
+	// Header is the request header that carries the signature, and none that HTTP itself uses up (Host, Trailer,
+	// Transfer-Encoding). Needed with kind: hmac, and for it alone.
 	Header string `yaml:"header" default:"" check:"header" example:"X-Hub-Signature-256"`
 
 	// Prefix is the text before the signature in that header. For kind: hmac alone.
@@ -209,7 +210,8 @@ type Acknowledge struct {
 
 // Limits bounds what one sender may use of the door.
 type Limits struct {
-	// Body is the largest body that is taken, counted after any transfer coding. A larger one is answered 413.
+	// Body is the largest body that is taken, counted after any transfer coding. A larger one is answered 413. It can be
+	// at most half of door.memory, so that one push never shuts out all others.
 	Body Bytes `yaml:"body" default:"1MiB" min:"1" max:"64MiB"`
 
 	// Concurrency is how many pushes may be in the door at once. One more is answered 503 with Retry-After.

@@ -49,8 +49,8 @@ func (d *decoder) verifyPairs(path string, v Verify) {
 
 func (d *decoder) doorPairs(path string, s Source, door Door) {
 	body, memory := join(path, "limits.body"), "door.memory"
-	if d.sound(body, memory) && s.Limits.Body > door.Memory {
-		d.fail(body, fmt.Sprintf("%s is above %s (%s), so that the largest push could never be taken", s.Limits.Body, memory, door.Memory),
+	if d.sound(body, memory) && s.Limits.Body > door.Memory/2 {
+		d.fail(body, fmt.Sprintf("%s is above half of %s (%s), so that the largest push might never be taken", s.Limits.Body, memory, door.Memory),
 			"lower limits.body or raise "+memory)
 	}
 	status, answer := join(path, "acknowledge.status"), join(path, "acknowledge.body")

@@ -123,6 +123,10 @@ func checkHeader(t text) complaint {
 	if !headerName.MatchString(t.value) {
 		return complaint{"is not the name of a header", "write letters, digits and - alone, as in X-Hub-Signature-256"}
 	}
+	switch strings.ToLower(t.value) {
+	case "host", "trailer", "transfer-encoding":
+		return complaint{"is a header that HTTP itself uses up, and never a signature's", "name the header that the sender signs in, as in X-Hub-Signature-256"}
+	}
 	return complaint{}
 }
 
@@ -157,7 +161,7 @@ func checkHTTPURL(t text) complaint {
 		return complaint{"holds a #fragment, which is never sent", "leave it out of the URL"}
 	}
 	if port := u.Port(); port != "" {
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return complaint{"names no port that exists", "write one of 1 to 65535"}
 		}
 	}
