@@ -26,16 +26,16 @@ const (
 // answered 503 is none: those are the store's or the load's fault, and there is
 // nothing to learn from each.
 type Reject struct {
-	Time        time.Time `json:"time"`
-	Kind        string    `json:"kind"` // RejectRefused or RejectNotKept
-	Cause       string    `json:"cause"`
-	Status      int       `json:"status"` // what was answered
-	Size        int64     `json:"size"`   // bytes of the body that were read, or declared if none were; -1: unknown
-	ContentType string    `json:"content_type,omitempty"`
+	Time        time.Time
+	Kind        string // RejectRefused or RejectNotKept
+	Cause       string
+	Status      int   // what was answered
+	Size        int64 // bytes of the body that were read, or declared if none were; -1: unknown
+	ContentType string
 	// Name is the source that was asked for, where there is no such source.
-	Name string `json:"name,omitempty"`
+	Name string
 	// Sample is the beginning of a body that was not kept, as text.
-	Sample string `json:"sample,omitempty"`
+	Sample string
 }
 
 // rejectEntry is a Reject before it is made readable, which is left to the reader.
