@@ -51,9 +51,24 @@ func textOf(err error) string {
 	}
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		// The outermost text names the user and the database.
-		return "connect: " + strings.ReplaceAll(e.Unwrap().Error(), "\n", "; ")
+		return "connect: " + once(e.Unwrap().Error())
 	}
 	return err.Error()
+}
+
+// once makes one line of many, and says nothing twice: each address is tried
+// with TLS and without, and mostly fails for the same reason.
+func once(lines string) string {
+	said := ""
+	for line := range strings.SplitSeq(lines, "\n") {
+		switch {
+		case said == "":
+			said = line
+		case !strings.Contains(said, line):
+			said += "; " + line
+		}
+	}
+	return said
 }
 
 // codeOf classes an error by its SQLSTATE. Without one it is the connection's,
