@@ -75,7 +75,11 @@ func TestCheckAndServeAgree(t *testing.T) {
 			if err := prepare(t.Context(), store, p); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := openInbox(t.Context(), store, p); err != nil {
+			sources, err := sourcesOf(cfg, nil)
+			if err != nil {
+				t.Fatalf("the check passes what does not start: %v", err)
+			}
+			if _, err := openInbox(t.Context(), store, sources, p); err != nil {
 				t.Errorf("the check passes what does not start: %v", err)
 			}
 		})

@@ -58,7 +58,12 @@ func Run(ctx context.Context, p Params) (err error) {
 	if p.Registry == nil {
 		p.Registry = telemetry.NewRegistry()
 	}
-	box, err := openInbox(ctx, store, p)
+	sources, err := sourcesOf(p.Config, p.Handlers)
+	if err != nil {
+		return err
+	}
+	defer closeTargets(sources)
+	box, err := openInbox(ctx, store, sources, p)
 	if err != nil {
 		return err
 	}
@@ -112,11 +117,7 @@ func checkBodies(ctx context.Context, store bounded, cfg *config.Config) error {
 	return nil
 }
 
-func openInbox(ctx context.Context, store Store, p Params) (*inbox.Inbox, error) {
-	sources, err := sourcesOf(p.Config, p.Handlers)
-	if err != nil {
-		return nil, err
-	}
+func openInbox(ctx context.Context, store Store, sources []inbox.Source, p Params) (*inbox.Inbox, error) {
 	var hash func([]byte) string
 	if p.Config.Keys != nil {
 		hash = p.Config.Keys.Hash

@@ -55,6 +55,15 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 	return sources, nil
 }
 
+// closeTargets closes the connections to targets that nothing goes over.
+func closeTargets(sources []inbox.Source) {
+	for _, s := range sources {
+		if h, ok := s.Handler.(*targetHandler); ok {
+			h.target.Close()
+		}
+	}
+}
+
 // targetHandler hands messages to an HTTP target.
 type targetHandler struct{ target *httptarget.Target }
 

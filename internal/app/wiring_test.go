@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -222,7 +223,14 @@ type counting struct {
 func (c counting) Stats(context.Context) ([]model.SourceStats, error) { return c.stats, nil }
 
 func TestSystem(t *testing.T) {
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
+	target := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
+	closed := make(chan struct{}, 10)
+	target.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	target.Start()
 	defer target.Close()
 	data := filepath.Join(t.TempDir(), "ph.db")
 	yaml := "listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0}\nstore: sqlite:" + data + "\nsources:\n"
@@ -266,6 +274,11 @@ func TestSystem(t *testing.T) {
 		}
 		if err := s.stop(); err != nil {
 			t.Fatal(err)
+		}
+		select {
+		case <-closed:
+		case <-time.After(2 * time.Second): // idle connections are closed after 4 s by themselves
+			t.Error("the connection to the target is not closed")
 		}
 		if again := start(t, Params{Config: parse(t, yaml+erp, nil)}); !strings.Contains(again.log.String(), "source=kept pending=1") {
 			t.Errorf("the log is:\n%s", again.log)

@@ -120,9 +120,6 @@ func New(c Config) (*Target, error) {
 // Close closes idle connections.
 func (t *Target) Close() { t.transport.CloseIdleConnections() }
 
-// String returns scheme://host:port, fit for logs.
-func (t *Target) String() string { return t.place }
-
 // Delivery is one message on its way to a target.
 type Delivery struct {
 	Message *model.Message

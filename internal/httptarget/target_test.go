@@ -511,11 +511,6 @@ func TestNewRefuses(t *testing.T) {
 			}
 		})
 	}
-	t.Run("names itself without secrets", func(t *testing.T) {
-		if got := newTarget(t, Config{URL: "https://u:p@example.com:8443/a?b"}).String(); got != "https://example.com:8443" {
-			t.Error(got)
-		}
-	})
 }
 
 // dnsThatAnswers is a resolver that knows these addresses for every name, and
