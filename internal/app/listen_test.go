@@ -76,15 +76,23 @@ func TestRoute(t *testing.T) {
 	named := func(name string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 	}
-	s := servers(named("door"), named("others"), nil, nil)[0]
+	one := servers(named("door"), named("others"), nil, nil)[0]
+	two := servers(named("door"), named("others"), &pipes{}, &pipes{})
 	for path, want := range map[string]string{
 		"/in": "door", "/in/": "door", "/in/ok": "door", "//in/ok": "door", "/in//ok": "door", "/in/./ok": "door", "/in/../in/ok": "door",
 		"/in/../v1": "door", "/./in/ok": "door", "/x/../in/ok": "door", "/%69n/ok": "door", "/in/ok/": "door",
 		"/": "others", "/inbox": "others", "/v1/in/ok": "others", "//v1": "others", "/IN/ok": "others",
 	} {
 		t.Run("IN-01 "+path, func(t *testing.T) {
-			if got := ask(t, s.Handler, path); got != want {
-				t.Errorf("answered by %q, want %q", got, want)
+			if got := ask(t, one.Handler, path); got != want {
+				t.Errorf("on one port answered by %q, want %q", got, want)
+			}
+			want := map[string]string{"door": "door", "others": "404 page not found\n"}[want]
+			if got := ask(t, two[0].Handler, path); got != want {
+				t.Errorf("on the door's own port answered by %q, want %q", got, want)
+			}
+			if got := ask(t, two[1].Handler, path); got != "others" {
+				t.Errorf("on the admin's own port answered by %q", got)
 			}
 		})
 	}
@@ -107,13 +115,30 @@ func ask(t *testing.T, handler http.Handler, path string) string {
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
+	if err != nil || response.StatusCode >= 300 && response.StatusCode != http.StatusNotFound {
 		t.Fatalf("%d %q, %v", response.StatusCode, body, err)
 	}
 	return string(body)
 }
 
 func TestLimitConnections(t *testing.T) {
+	t.Run("IN-03 door and admin have a bound each", func(t *testing.T) {
+		for yaml, want := range map[string][2]int{
+			"listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0}\n": {maxConnections, maxConnections},
+			"listen: 127.0.0.1:0\nadmin: {listen: localhost:0}\n": {maxConnections, maxAdminConnections},
+		} {
+			door, admin, err := listen(t.Context(), parse(t, yaml+"store: sqlite:x.db\nsources: {a: {verify: {kind: none}}}", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeAll(door, admin)
+			for i, l := range []net.Listener{door, admin} {
+				if bound, ok := l.(*limited); !ok || cap(bound.open) != want[i] {
+					t.Errorf("%q: listener %d is not bounded as it should be", yaml, i)
+				}
+			}
+		}
+	})
 	t.Run("IN-03 a listener has no more connections open than it may", func(t *testing.T) {
 		real, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
