@@ -55,7 +55,8 @@ func Dev(p DevParams) (Params, error) {
 // free refuses an address that cannot be listened on, before anything is
 // created for it. Another program may still take it afterwards.
 func free(address string) error {
-	l, err := net.Listen("tcp", address)
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("another program (another posthouse dev?) listens on %s; --listen 127.0.0.1:0 takes any port that is free", address)
 	}

@@ -54,10 +54,10 @@ func TestSlowClients(t *testing.T) {
 						list := servers(answer, answer, door, admin)
 						for _, s := range list {
 							go func() { _ = s.Serve(s.on) }()
-							defer func() { _ = s.Close() }()
+							t.Cleanup(func() { _ = s.Close() })
 							client := s.on.(*pipes).dial() //nolint:forcetypeassert // made above
 							started := time.Now()
-							go func() { _, _ = io.WriteString(client, fmt.Sprintf(request, path)) }()
+							go func() { _, _ = fmt.Fprintf(client, request, path) }()
 							_, err := io.Copy(io.Discard, client)
 							if took := time.Since(started); err != nil || took > 130*time.Second ||
 								strings.Contains(name, "body") && took > 15*time.Second {
@@ -131,7 +131,7 @@ func TestLimitConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer closeAll(door, admin)
+			closeAll(door, admin)
 			for i, l := range []net.Listener{door, admin} {
 				if bound, ok := l.(*limited); !ok || cap(bound.open) != want[i] {
 					t.Errorf("%q: listener %d is not bounded as it should be", yaml, i)
@@ -140,11 +140,11 @@ func TestLimitConnections(t *testing.T) {
 		}
 	})
 	t.Run("IN-03 a listener has no more connections open than it may", func(t *testing.T) {
-		real, err := net.Listen("tcp", "127.0.0.1:0")
+		open, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := limitConnections(real, 2)
+		l := limitConnections(open, 2)
 		accepted, ended := make(chan net.Conn), make(chan error, 1)
 		go func() {
 			for {

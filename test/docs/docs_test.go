@@ -49,7 +49,7 @@ func TestAcceptExamples(t *testing.T) {
 		in.Header.Set(name, value)
 	}
 	in.ContentType = in.Header.Get("Content-Type")
-	for _, line := range strings.Split(strings.Join(blocks(t, page, "accept"), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.Join(blocks(t, page, "accept"), "\n"), "\n") {
 		t.Run("IN-03 "+line, func(t *testing.T) {
 			source, want, found := strings.Cut(line, " // ")
 			if !found {
@@ -77,7 +77,7 @@ func TestAcceptExamples(t *testing.T) {
 			}
 		})
 	}
-	for _, source := range strings.Split(strings.Join(blocks(t, page, "refused"), "\n"), "\n") {
+	for source := range strings.SplitSeq(strings.Join(blocks(t, page, "refused"), "\n"), "\n") {
 		if _, err := expression.Compile(source); err == nil {
 			t.Errorf("%s is not refused", source)
 		}
