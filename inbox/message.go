@@ -25,9 +25,9 @@ type Message struct {
 	raw *model.Message
 }
 
-// HeaderLines are the header fields that came with the push, exactly, as
-// "Name: value" lines, each ended by CR LF. Credentials are replaced by a keyed
-// hash. They must not be changed.
+// HeaderLines are the header fields that came with the push, as "Name: value"
+// lines, each ended by CR LF: names in canonical form and sorted, values exact,
+// credentials replaced by a keyed hash. They must not be changed.
 func (m *Message) HeaderLines() []byte { return m.raw.Headers }
 
 // Header parses the header fields that came with the push. Credentials are

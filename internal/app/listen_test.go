@@ -161,7 +161,7 @@ func TestLimitConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = c.Close() }()
+			t.Cleanup(func() { _ = c.Close() })
 		}
 		first, second := <-accepted, <-accepted
 		defer func() { _ = second.Close() }()
