@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
-	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
 // Both forms of a put are one statement. Work, or an outcome, is made only for
@@ -35,7 +32,7 @@ const (
 	keepPending = keep + `
 		INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
 		SELECT seq, received_at, 0, 0, 0, source, 0, 0, 0, 0 FROM kept`
-	keepSuccess = keep + `, counted AS (` + count + `SELECT source, $9, count(*) FROM kept GROUP BY source ORDER BY source` + counting + `)
+	keepSuccess = keep + `, counted AS (` + count + `SELECT source, $9::int, count(*) FROM kept GROUP BY source ORDER BY source` + counting + `)
 		INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
 		SELECT seq, 0, received_at, source, 0, 0, 0, 0 FROM kept`
 )
@@ -51,14 +48,16 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 	if len(messages) == 0 {
 		return nil
 	}
-	statement, args := keepPending, putArgs(messages)
+	statement := keepPending
 	if put == model.PutSuccess {
-		statement, args = keepSuccess, append(args, s.shard)
+		statement = keepSuccess
 	}
+	params := takePutParams()
+	defer params.giveBack()
+	params.write(messages, s.shard, put == model.PutSuccess)
 	err := s.write(ctx, "put messages", func(ctx context.Context, c *pgxpool.Conn) error {
-		return commit(ctx, c, crashpoint.BeforePutCommit, func(e executor) error {
-			_, err := e.Exec(ctx, statement, args...)
-			return err
+		return commit(ctx, c, crashpoint.BeforePutCommit, func(executor) error {
+			return params.run(ctx, c.Conn(), statement, s.prepares)
 		})
 	})
 	if err == nil {
@@ -83,37 +82,6 @@ func commit(ctx context.Context, c *pgxpool.Conn, crash string, do func(executor
 		crashpoint.Hit(crash)
 		return err
 	})
-}
-
-func putArgs(messages []model.NewMessage) []any {
-	n := len(messages)
-	var (
-		places       = make([]int32, n)
-		ids          = make([][16]byte, n)
-		sources      = make([]int32, n)
-		contentTypes = make([]string, n)
-		checks       = make([]string, n)
-		headers      = make([][]byte, n)
-		queries      = make([][]byte, n)
-		bodies       = make([][]byte, n)
-	)
-	for i := range places {
-		places[i] = int32(i + 1)
-	}
-	slices.SortStableFunc(places, func(a, b int32) int {
-		return bytes.Compare(messages[a-1].ID[:], messages[b-1].ID[:])
-	})
-	for i, place := range places {
-		m := &messages[place-1]
-		ids[i] = m.ID
-		sources[i] = int32(m.Source)
-		contentTypes[i] = columns.Text(m.ContentType)
-		checks[i] = columns.Text(m.Check)
-		headers[i] = columns.Bytes(m.Headers)
-		queries[i] = columns.Bytes(m.Query)
-		bodies[i] = columns.Bytes(m.Body)
-	}
-	return []any{places, ids, sources, contentTypes, checks, headers, queries, bodies}
 }
 
 // Columns of a message m that may be absent, as scanMessage wants them.

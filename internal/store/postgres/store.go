@@ -45,6 +45,9 @@ const defaultMaxConns = 16
 type Store struct {
 	allowUnsafe bool
 	pool        *pgxpool.Pool
+	// prepares says whether connections may hold prepared statements, which some
+	// poolers do not allow: default_query_exec_mode of the URL.
+	prepares bool
 	// shard of the counters: processes that count at the same time should not
 	// wait for each other.
 	shard int32
@@ -113,7 +116,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, wrap(ctx, op, err)
 	}
-	return &Store{allowUnsafe: cfg.AllowUnsafe, pool: pool, shard: rand.Int32N(shards)}, nil
+	return &Store{
+		allowUnsafe: cfg.AllowUnsafe, pool: pool, shard: rand.Int32N(shards),
+		prepares: connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
+	}, nil
 }
 
 // Close waits for the calls that are under way and closes all connections.
