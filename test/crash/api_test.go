@@ -3,6 +3,7 @@ package crash
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +53,20 @@ func (s *server) stats() (map[string]sourceStats, error) {
 		bySource[st.Source] = st
 	}
 	return bySource, nil
+}
+
+// switchHandling pauses or resumes a source. The server follows at its next
+// heartbeat, or when it starts.
+func (s *server) switchHandling(source, word string) {
+	s.t.Helper()
+	response, err := http.Post("http://"+s.admin+"/v1/inbox/sources/"+source+"/"+word, "", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s answered %d", word, response.StatusCode)
+	}
 }
 
 // waitHandled waits until nothing is left to do, however long that takes, as
