@@ -10,17 +10,21 @@ import (
 // checkpoints move what was committed from the write-ahead log into the
 // database. SQLite would do that within a commit, which then takes ten times as
 // long as others; here it is done beside the writes, by a goroutine that
-// lives for one checkpoint.
+// lives for one checkpoint. Commits wait for the disk meanwhile, so little is
+// moved at a time: the slowest answers take as long as one checkpoint.
 type checkpoints struct {
 	db      *sql.DB
 	written int64 // about how many bytes since the last one; guarded by Store.turn
+	moved   int64 // about how long the log is; guarded by running
 	running atomic.Bool
 	done    sync.WaitGroup
 }
 
 const (
-	// checkpointAfter is about how long the log may get.
-	checkpointAfter = 4 << 20
+	// checkpointAfter is about how many bytes are moved at a time.
+	checkpointAfter = 1 << 20
+	// restartAfter is about how long the log may get.
+	restartAfter = 8 << 20
 	// commitSize is about what a commit writes besides bodies.
 	commitSize = 16 * 4096
 	// autoCheckpoint, in pages of 4 KiB, is when SQLite does it after all:
@@ -35,13 +39,17 @@ func (s *Store) wrote(bytes int64) {
 	if c.written < checkpointAfter || c.running.Swap(true) {
 		return
 	}
+	c.moved += c.written
 	c.written = 0
 	c.done.Go(func() {
 		defer c.running.Store(false)
-		// Most of it beside the writes …
 		c.run()
-		// … and what was written meanwhile without them, for only a log that
-		// is wholly moved is begun anew.
+		if c.moved < restartAfter {
+			return
+		}
+		// Only a log that is wholly moved is begun anew, so what was written
+		// meanwhile is moved while nobody writes.
+		c.moved = 0
 		s.turn <- struct{}{}
 		defer func() { <-s.turn }()
 		c.run()

@@ -414,7 +414,7 @@ func TestTheLogStaysShort(t *testing.T) {
 					}
 					longest = max(longest, info.Size())
 				}
-				if longest > 8*checkpointAfter {
+				if longest > 4*restartAfter {
 					t.Errorf("the log grew to %d bytes", longest)
 				}
 				if err := s.Close(); err != nil { // perhaps in the middle of a checkpoint
