@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -22,8 +23,10 @@ const childArgument = "child"
 // The roles of a child.
 const (
 	roleBare   = "bare"   // reads the body and answers 200
-	roleInsert = "insert" // … after one INSERT; takes a database URL and a number of connections
 	roleTarget = "target" // takes what posthouse hands over, and remembers when
+	// These take a database URL and a number of connections.
+	roleInsert      = "insert"      // … after one INSERT, which commits itself: one round trip
+	roleTransaction = "transaction" // … after BEGIN, one INSERT and COMMIT: three
 )
 
 func child(ctx context.Context, args []string) error {
@@ -37,8 +40,8 @@ func child(ctx context.Context, args []string) error {
 		mux.HandleFunc("POST /push", bare)
 	case role == roleTarget:
 		newTarget().routes(mux)
-	case role == roleInsert && len(rest) == 2:
-		handler, closeDatabase, err := inserter(ctx, rest[0], rest[1])
+	case (role == roleInsert || role == roleTransaction) && len(rest) == 2:
+		handler, closeDatabase, err := inserter(ctx, rest[0], rest[1], role == roleTransaction)
 		if err != nil {
 			return err
 		}
@@ -72,7 +75,7 @@ func bare(w http.ResponseWriter, r *http.Request) {
 // insertTable is the least that keeps a body: what a team writes on its first day.
 const insertTable = `CREATE TABLE pushes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, received_at timestamptz NOT NULL DEFAULT now(), body bytea NOT NULL)`
 
-func inserter(ctx context.Context, url, connections string) (handler http.HandlerFunc, closeDatabase func(), err error) {
+func inserter(ctx context.Context, url, connections string, transaction bool) (handler http.HandlerFunc, closeDatabase func(), err error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, nil, err
@@ -96,9 +99,20 @@ func inserter(ctx context.Context, url, connections string) (handler http.Handle
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if _, err := pool.Exec(r.Context(), `INSERT INTO pushes (body) VALUES ($1)`, body); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		const insert = `INSERT INTO pushes (body) VALUES ($1)`
+		if transaction {
+			err = pgx.BeginFunc(r.Context(), pool, func(tx pgx.Tx) error {
+				_, err := tx.Exec(r.Context(), insert, body)
+				return err
+			})
+		} else {
+			_, err = pool.Exec(r.Context(), insert, body)
 		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
 	}, pool.Close, nil
 }
 

@@ -19,7 +19,7 @@ type machine struct {
 	Cores       int     `json:"cores"`
 	Kernel      string  `json:"kernel"`
 	Go          string  `json:"go"`
-	LoadBefore  float64 `json:"load_before"`
+	BusyBefore  float64 `json:"busy_before"`           // share of the processors that others used
 	SyncsPerSec float64 `json:"fdatasyncs_per_second"` // of 4 KiB, one after the other
 	InMemory    bool    `json:"folder_in_memory"`      // SQLite's file is on a file system without a disk
 }
@@ -38,9 +38,11 @@ func look(dir string) (machine, error) {
 			break
 		}
 	}
-	load, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(load), " ")
-	m.LoadBefore, _ = strconv.ParseFloat(first, 64)
+	busy, total := processorTicks()
+	time.Sleep(time.Second)
+	if busyNow, totalNow := processorTicks(); totalNow > total {
+		m.BusyBefore = (busyNow - busy) / (totalNow - total)
+	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return m, fmt.Errorf("look at the file system of %s: %w", dir, err)
@@ -49,6 +51,24 @@ func look(dir string) (machine, error) {
 	var err error
 	m.SyncsPerSec, err = syncsPerSecond(filepath.Join(dir, "sync"))
 	return m, err
+}
+
+// processorTicks is how long the processors were busy since the start, and how
+// long they were there; zeros where that cannot be read.
+func processorTicks() (busy, total float64) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			continue // the line's name
+		}
+		total += ticks
+		if i != 4 && i != 5 { // idle, waiting for a disk
+			busy += ticks
+		}
+	}
+	return busy, total
 }
 
 // syncsPerSecond says how fast the disk is where it matters here.
@@ -83,8 +103,8 @@ func (m machine) lines(engines []*engine) []string {
 	if m.InMemory {
 		lines = append(lines, "SQLite's file would be in memory, where nothing is durable: set TMPDIR to a folder on a disk.")
 	}
-	if m.LoadBefore > 1 {
-		lines = append(lines, fmt.Sprintf("This machine is busy (load %.1f): the ratios bear that better than the other figures do.", m.LoadBefore))
+	if m.BusyBefore > 0.1 {
+		lines = append(lines, fmt.Sprintf("This machine is busy with something else (%.0f %% of it): no figure is worth much.", 100*m.BusyBefore))
 	}
 	return lines
 }

@@ -10,6 +10,8 @@
 //	…-checked  the same with HMAC, an accept expression and a metrics scrape
 //	insert-N   a net/http handler that runs one INSERT, committed by itself, per
 //	           request on the same PostgreSQL, over N database connections
+//	transaction-16
+//	           the same in BEGIN and COMMIT, as most programs do it; for the record
 //
 // and then how long 10,000 pushes take until an HTTP target has them all, and
 // how long one push takes on an idle system. Each measurement has processes and

@@ -112,14 +112,18 @@ func (b *bench) choose() {
 			b.idles = append(b.idles, &idle{engine: e})
 		}
 	}
-	for _, n := range []int{4, 16, 64} {
+	inserter := func(name, title, role string, connections int) {
 		add(&contender{
-			name: insertPrefix + strconv.Itoa(n), title: fmt.Sprintf("(d) one INSERT a request, %d connections", n), engine: b.engines[1], rows: "pushes",
+			name: name + strconv.Itoa(connections), title: fmt.Sprintf("%s, %d connections", title, connections), engine: b.engines[1], rows: "pushes",
 			start: func(ctx context.Context, db *database) (*server, error) {
-				return b.startChild(ctx, roleInsert, db.url, strconv.Itoa(n))
+				return b.startChild(ctx, role, db.url, strconv.Itoa(connections))
 			},
 		})
 	}
+	for _, n := range []int{4, 16, 64} {
+		inserter(insertPrefix, "(d) one INSERT a request", roleInsert, n)
+	}
+	inserter("transaction-", "    in BEGIN and COMMIT", roleTransaction, 16)
 }
 
 const insertPrefix = "insert-"
