@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,34 +12,29 @@ import (
 	"github.com/posthouse/posthouse/internal/model"
 )
 
-// Each form of a put is one statement. Work, or an outcome, is made only for
-// the messages that this very statement inserted. keepNew refuses to keep what
-// is kept already; it costs a tenth less than keepPending, which passes over
-// that.
+// Both forms of a put are one statement. Work, or an outcome, is made only for
+// the messages that this very statement inserted.
 //
 // Rows go in by their ids, so that two puts of the same messages wait for each
 // other instead of locking each other out; their places ($1) say which of the
 // numbers drawn beforehand each gets.
 const (
-	insertMessages = `WITH numbers AS MATERIALIZED (
+	keep = `WITH numbers AS MATERIALIZED (
 			SELECT array(SELECT nextval('posthouse_message_seq') FROM generate_series(1, cardinality($1::int[]))) AS drawn, ` + now + ` AS t
 		), kept AS (
 			INSERT INTO posthouse_message (seq, received_at, source, size, id, content_type, check_note, headers, query, body)
 			SELECT numbers.drawn[m.place], numbers.t, m.source, length(m.body), m.id, m.content_type, m.check_note, m.headers, m.query, m.body
 			FROM numbers, unnest($1::int[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[])
 				AS m (place, id, source, content_type, check_note, headers, query, body)
-			`
-	onlyNew    = `ON CONFLICT (id) DO NOTHING `
-	insertWork = `RETURNING seq, source, received_at)
+			ON CONFLICT (id) DO NOTHING
+			RETURNING seq, source, received_at
+		) `
+	keepPending = keep + `
 		INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
 		SELECT seq, received_at, 0, 0, 0, source, 0, 0, 0, 0 FROM kept`
-	insertOutcome = `RETURNING seq, source, received_at), counted AS (` + count + `SELECT source, $9::int, count(*) FROM kept GROUP BY source ORDER BY source` + counting + `)
+	keepSuccess = keep + `, counted AS (` + count + `SELECT source, $9::int, count(*) FROM kept GROUP BY source ORDER BY source` + counting + `)
 		INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
 		SELECT seq, 0, received_at, source, 0, 0, 0, 0 FROM kept`
-
-	keepNew     = insertMessages + insertWork
-	keepPending = insertMessages + onlyNew + insertWork
-	keepSuccess = insertMessages + onlyNew + insertOutcome
 )
 
 // A query between the two adds to the counters of succeeded messages.
@@ -54,33 +48,22 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 	if len(messages) == 0 {
 		return nil
 	}
+	statement := keepPending
+	if put == model.PutSuccess {
+		statement = keepSuccess
+	}
 	params := takePutParams()
 	defer params.giveBack()
 	params.write(messages, s.shard, put == model.PutSuccess)
-	var err error
-	if put == model.PutSuccess {
-		err = s.put(ctx, keepSuccess, params)
-	} else if err = s.put(ctx, keepNew, params); keptAlready(err) {
-		// It was put before, and whether that took effect was unknown.
-		err = s.put(ctx, keepPending, params)
-	}
-	if err == nil {
-		crashpoint.Hit(crashpoint.AfterPutCommit)
-	}
-	return err
-}
-
-func (s *Store) put(ctx context.Context, statement string, params *putParams) error {
-	return s.write(ctx, "put messages", func(ctx context.Context, c *pgxpool.Conn) error {
+	err := s.write(ctx, "put messages", func(ctx context.Context, c *pgxpool.Conn) error {
 		return commit(ctx, c, crashpoint.BeforePutCommit, func(executor) error {
 			return params.run(ctx, c.Conn(), statement, s.prepares)
 		})
 	})
-}
-
-func keptAlready(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == "23505" // unique_violation
+	if err == nil {
+		crashpoint.Hit(crashpoint.AfterPutCommit)
+	}
+	return err
 }
 
 type executor interface {

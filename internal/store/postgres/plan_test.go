@@ -66,8 +66,7 @@ func TestPlans(t *testing.T) {
 	prepare("start", start, "bigint[], bigint")
 	prepare("settle", settle, "bigint[],int[],bigint[],int[],bigint[],bool[],bigint[],bigint[],int[],int[],int[],text[],text[],int")
 	prepare("orphans", listOrphans, "bigint")
-	prepare("keep", keepNew, "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
-	prepare("again", keepPending, "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
+	prepare("keep", keepPending, "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
 	// Each is about ten rows and their messages: queue 1 holds the even seqs, of which every second is due.
 	first, second := "'{2,6,10,14,18,22,26,30,34,38}'", "'{42,46,50,54,58,62,66,70,74,78}'"
 	const (
@@ -123,7 +122,6 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%d started works, want 10", n)
 	}
 	check("keep", `EXECUTE keep('{2,1}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{1,1}', '{a,a}', '{"",""}', '{"",""}', '{"",""}', '{"",""}')`, 200)
-	check("again", `EXECUTE again('{2,1}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{1,1}', '{a,a}', '{"",""}', '{"",""}', '{"",""}', '{"",""}')`, 200)
 }
 
 func keepOne(t *testing.T, s *Store, source model.SourceID) {

@@ -46,7 +46,7 @@ func (p *putParams) giveBack() {
 	}
 }
 
-// write makes the parameters of a put; only keepSuccess takes the shard.
+// write makes the parameters of keepPending, or with the shard those of keepSuccess.
 func (p *putParams) write(messages []model.NewMessage, shard int32, withShard bool) {
 	p.places = p.places[:0]
 	size := 0
