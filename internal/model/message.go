@@ -1,6 +1,10 @@
 package model
 
-import "github.com/google/uuid"
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // SourceID names a source, and the queue of its messages, inside the store.
 type SourceID int32
@@ -18,7 +22,16 @@ type NewMessage struct {
 	Headers     []byte // HTTP/1.1 field lines, "Name: value\r\n" each, sorted by canonical names; values exact, but credentials replaced by a keyed hash
 	Query       []byte // raw query string; credentials replaced by a keyed hash
 	Body        []byte // the exact bytes
-	Check       string // why the accept expression could not be evaluated; empty where it could
+	Check       string // why an expression could not be evaluated on it; empty where all could
+	Key         Key    // where it stands among its source's; the zero Key where the source has no keys
+	Dedup       Dedup
+}
+
+// Dedup is the sender's own key of a message: of all with the same key, source
+// and within the window, one is kept. The zero Dedup keeps all.
+type Dedup struct {
+	Hash   [32]byte      // of the key, whole and with its type
+	Window time.Duration // from when the first was kept; 0: this message has no such key
 }
 
 // MaxContentType bounds NewMessage.ContentType, in bytes.

@@ -7,6 +7,9 @@ type SourceSpec struct {
 	// one wins.
 	Enabled bool
 	Policy  RetryPolicy
+	// Wants is the ordering that holds from now on where none has been agreed
+	// yet. What it needs to tell keys is made known.
+	Wants Ordering
 }
 
 // Source is a source as the store knows it.
@@ -14,6 +17,7 @@ type Source struct {
 	ID      SourceID
 	Name    string
 	Enabled bool // consumption is switched on
+	Agreed  Agreed
 }
 
 // Instance is one run of one process, as the store knows it.
@@ -25,7 +29,22 @@ type Instance struct {
 	Dead       bool
 }
 
-// Lease answers who holds a queue.
+// Holding says who holds a partition.
+type Holding struct {
+	Partition
+	Holder InstanceID
+	Since  Micros
+	Alive  bool // the holder is; otherwise the partition is free
+}
+
+// Occupancy is who holds what, and who would.
+type Occupancy struct {
+	Holdings []Holding // of all queues, by queue and number; none for what nobody holds
+	// Consumers counts the living instances that consume a queue.
+	Consumers map[SourceID]int
+}
+
+// Lease answers who holds a partition.
 type Lease struct {
 	Held bool // by the caller, now
 	// TakenOver: the former holder died with it. Its work must be recovered

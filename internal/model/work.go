@@ -44,6 +44,7 @@ type Token int64
 type Work struct {
 	Seq        Seq
 	Queue      SourceID
+	Key        Key
 	State      State
 	DueAt      Micros
 	Token      Token      // 0 unless processing
@@ -59,17 +60,63 @@ type Work struct {
 // last replay.
 func (w Work) Attempt() int { return w.RetryCount + 1 }
 
+// DueParams asks whether there is due work.
+type DueParams struct {
+	Queue SourceID
+	KeyID KeyID
+	Slots []Slot // those that are asked for
+}
+
+// Due answers it.
+type Due struct {
+	Slots []Slot // of those asked for, the ones with due work, each once
+	// Misplaced: there is pending work outside of the slots of KeyID.
+	Misplaced bool
+}
+
 // ClaimParams asks for due work of one queue.
 type ClaimParams struct {
 	Queue SourceID
 	Owner InstanceID // must be registered and not dead, or nothing is claimed
 	Token Token
 	Limit int
+	// The queue's agreement as the caller knows it. Nothing is claimed where it
+	// is another one by now.
+	Generation int64
+	KeyID      KeyID
+	Slots      []Slot // those of one partition, or the one slot of a queue without keys
+	// Shared: others claim from the same slots at the same time, and work that
+	// they are claiming is skipped. Otherwise the caller holds the partition:
+	// the claim waits for whoever has a row locked, so that it passes over none.
+	Shared bool
+	// Block passes over work that has unfinished (pending or processing) work of
+	// the same key before it, by seq, unless that is claimed by the same call. A
+	// work that is passed over since one before it is due later becomes due with
+	// that one.
+	Block bool
+	// Floor passes over work that is due before; 0 claims all that is due.
+	Floor Micros
 	// Start sets started_at with the claim and loads the messages, for work
 	// that begins at once. Work that must run alone is claimed without being
 	// started: that which was lost before and has used AloneFrom retries.
 	Start     bool
 	AloneFrom int
+}
+
+// Claimed is what a claim took, oldest (due_at, seq) first.
+type Claimed struct {
+	Works []Work
+	// Outdated: the queue's agreement is another one, or is being changed.
+	Outdated bool
+	// Misplaced: there is pending work, due or not, outside of the slots of
+	// KeyID. It may be of any key, so nothing was claimed.
+	Misplaced bool
+}
+
+// Placed says where a message belongs.
+type Placed struct {
+	Seq Seq
+	Key Key
 }
 
 // Claim names one claim: all the work of a queue that it took.

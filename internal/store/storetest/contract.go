@@ -27,6 +27,17 @@ type Store interface {
 	// SetEnabled turns consumption of a source on or off. CodeNotFound.
 	SetEnabled(ctx context.Context, source string, enabled bool) error
 
+	// Agree lets the orderings that living instances want become what holds. A
+	// source for which this instance and all other living ones that want
+	// anything want the same, and another one than holds, begins to drain; one
+	// that drains and of which nothing is processing gets its next generation,
+	// with all partitions free. A fixed number of statements, however many
+	// sources there are. Returns all sources, as they are then.
+	//
+	// A claim and the beginning of a drain exclude each other: a claim that does
+	// not see that its source drains has been committed when the drain begins.
+	Agree(ctx context.Context, instance model.InstanceID) ([]model.Source, error)
+
 	// PutMessages keeps messages durably: when it returns nil they are
 	// committed. Calling it again with the same ids, after an error whose
 	// effect is unknown, keeps each once and makes work for each once, also
@@ -34,11 +45,20 @@ type Store interface {
 	// the order given; received_at is one clock reading of this transaction.
 	// All or nothing. CodeRejected means that a row is at fault (try them
 	// apart), CodeUnavailable that none is.
-	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
+	//
+	// A message whose Dedup key is known of another message, kept within the
+	// window before or earlier in the same call, is not kept again; its place in
+	// messages is returned. Of concurrent ones one is kept, and the others are
+	// not told so before that one is committed. A key outlives its message.
+	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error)
+	// ForgetKeys deletes at most limit Dedup keys whose window is over, and says
+	// how many.
+	ForgetKeys(ctx context.Context, limit int) (int, error)
 
-	// JoinInstance registers a living instance with a lease from now. It
+	// JoinInstance registers a living instance with a lease from now, and what
+	// it wants of the queues that it consumes, all in one transaction. It
 	// forgets instances that have been dead for a week and left nothing.
-	JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error
+	JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros, wants []model.Want) error
 	// LeaveInstance declares an instance dead that has stopped in good order.
 	LeaveInstance(ctx context.Context, id model.InstanceID) error
 	// Beat renews the lease of a living instance; see HeartbeatParams. A fixed
@@ -48,18 +68,29 @@ type Store interface {
 	// Instances lists instances, living first.
 	Instances(ctx context.Context) ([]model.Instance, error)
 
-	// TakeLease makes the instance the holder of the queue if nobody living
-	// holds it (a holder that is the caller itself counts as free). A dead
-	// instance takes nothing. Never waits for another holder.
-	TakeLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (model.Lease, error)
-	// DropLease lets go; false: it was not the holder any more.
-	DropLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (bool, error)
+	// TakeLeases makes the instance the holder of those of the partitions that
+	// nobody living holds (a holder that is the caller itself counts as free),
+	// and answers for each in the order given. A dead instance takes nothing, and
+	// there is nothing to take of a partition that the source's agreement does
+	// not have. Never waits for another holder. One transaction.
+	TakeLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) ([]model.Lease, error)
+	// DropLeases lets go, and says of how many it was still the holder.
+	DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (int, error)
+	// Occupancy says who holds what.
+	Occupancy(ctx context.Context) (model.Occupancy, error)
 
-	// AnyDue says whether the queue has due work: one cheap read.
-	AnyDue(ctx context.Context, queue model.SourceID) (bool, error)
+	// DueWork says in which slots there is due work: one cheap read.
+	DueWork(ctx context.Context, p model.DueParams) (model.Due, error)
 	// ClaimWork moves due work to processing, oldest (due_at, seq) first, and
-	// returns it in that order. Work that others are claiming is skipped.
-	ClaimWork(ctx context.Context, p model.ClaimParams) ([]model.Work, error)
+	// returns it in that order. While it runs its owner cannot be declared dead,
+	// nor its source begin to drain.
+	ClaimWork(ctx context.Context, p model.ClaimParams) (model.Claimed, error)
+	// Misplaced lists pending work, due or not, outside of the slots of the
+	// KeyID, oldest seq first, with its messages.
+	Misplaced(ctx context.Context, queue model.SourceID, id model.KeyID, limit int) ([]model.Message, error)
+	// Place moves pending work to where it belongs; what is not pending any more
+	// is passed over.
+	Place(ctx context.Context, queue model.SourceID, placed []model.Placed) error
 	// StartWork marks claimed work as started and returns it with its
 	// messages, in the order of Seqs; work that was lost, or that had been
 	// started already, is left out, and so is that of an instance that was
@@ -113,4 +144,16 @@ type Store interface {
 	CheckReady(ctx context.Context) error
 
 	Close() error
+}
+
+// Signals is what a store offers beside Store where its database can wake
+// other processes. Every signal is a hint, and may be lost.
+type Signals interface {
+	// Notify tells all processes, this one included, that the queues may have
+	// due work, or free partitions.
+	Notify(ctx context.Context, queues []model.SourceID) error
+	// Listen calls heard for every signal until ctx ends or the connection is
+	// lost. It calls it once with nil when it has begun to listen: whatever was
+	// told before may have been missed.
+	Listen(ctx context.Context, heard func([]model.SourceID)) error
 }
