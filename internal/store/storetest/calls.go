@@ -35,21 +35,33 @@ func (k *kit) tries() map[string]func(context.Context) error {
 		},
 		"switch": func(ctx context.Context) error { return k.SetEnabled(ctx, source.Name, false) },
 		"put": func(ctx context.Context) error {
-			return k.PutMessages(ctx, model.PutPending, []model.NewMessage{newMessage(source.ID, "x")})
+			_, err := k.PutMessages(ctx, model.PutPending, []model.NewMessage{newMessage(source.ID, "x")})
+			return err
 		},
 		"import": func(ctx context.Context) error {
-			return k.PutMessages(ctx, model.PutSuccess, []model.NewMessage{newMessage(source.ID, "x")})
+			_, err := k.PutMessages(ctx, model.PutSuccess, []model.NewMessage{newMessage(source.ID, "x")})
+			return err
 		},
-		"join":  func(ctx context.Context) error { return k.JoinInstance(ctx, model.InstanceID(newToken()), "x", hour) },
+		"join": func(ctx context.Context) error {
+			return k.JoinInstance(ctx, model.InstanceID(newToken()), "x", hour, nil)
+		},
 		"leave": func(ctx context.Context) error { return k.LeaveInstance(ctx, owner) },
 		"beat": func(ctx context.Context) error {
 			_, err := k.Beat(ctx, model.HeartbeatParams{Instance: owner, LeaseFor: 3 * hour, Bury: true})
 			return err
 		},
-		"take lease": func(ctx context.Context) error { _, err := k.TakeLease(ctx, source.ID, owner); return err },
-		"drop lease": func(ctx context.Context) error { _, err := k.DropLease(ctx, source.ID, owner); return err },
+		"take lease": func(ctx context.Context) error {
+			_, err := k.TakeLeases(ctx, owner, []model.Partition{{Queue: source.ID}})
+			return err
+		},
+		"drop lease": func(ctx context.Context) error {
+			_, err := k.DropLeases(ctx, owner, []model.Partition{{Queue: source.ID}})
+			return err
+		},
 		"claim": func(ctx context.Context) error {
-			_, err := k.ClaimWork(ctx, model.ClaimParams{Queue: source.ID, Owner: owner, Token: 5, Limit: 1, Start: true})
+			p := k.params(source.ID, owner, 1)
+			p.Token, p.Start = 5, true
+			_, err := k.ClaimWork(ctx, p)
 			return err
 		},
 		"start": func(ctx context.Context) error {
@@ -78,16 +90,19 @@ func (k *kit) reads() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"sources":   func(ctx context.Context) error { _, err := k.Sources(ctx); return err },
 		"instances": func(ctx context.Context) error { _, err := k.Instances(ctx); return err },
-		"any due":   func(ctx context.Context) error { _, err := k.AnyDue(ctx, m.Source); return err },
-		"claims":    func(ctx context.Context) error { _, err := k.Claims(ctx, 1); return err },
-		"orphans":   func(ctx context.Context) error { _, err := k.Orphans(ctx, 1); return err },
-		"list":      func(ctx context.Context) error { _, err := k.ListMessages(ctx, model.ListParams{Limit: 1}); return err },
-		"message":   func(ctx context.Context) error { _, _, err := k.Message(ctx, m.ID); return err },
-		"body":      func(ctx context.Context) error { _, err := k.Body(ctx, m.ID); return err },
-		"stats":     func(ctx context.Context) error { _, err := k.Stats(ctx); return err },
-		"ping":      k.Ping,
-		"ready":     k.CheckReady,
-		"status":    func(ctx context.Context) error { _, err := k.SchemaStatus(ctx); return err },
+		"due": func(ctx context.Context) error {
+			_, err := k.DueWork(ctx, model.DueParams{Queue: m.Source, Slots: []model.Slot{0}})
+			return err
+		},
+		"claims":  func(ctx context.Context) error { _, err := k.Claims(ctx, 1); return err },
+		"orphans": func(ctx context.Context) error { _, err := k.Orphans(ctx, 1); return err },
+		"list":    func(ctx context.Context) error { _, err := k.ListMessages(ctx, model.ListParams{Limit: 1}); return err },
+		"message": func(ctx context.Context) error { _, _, err := k.Message(ctx, m.ID); return err },
+		"body":    func(ctx context.Context) error { _, err := k.Body(ctx, m.ID); return err },
+		"stats":   func(ctx context.Context) error { _, err := k.Stats(ctx); return err },
+		"ping":    k.Ping,
+		"ready":   k.CheckReady,
+		"status":  func(ctx context.Context) error { _, err := k.SchemaStatus(ctx); return err },
 	}
 }
 
@@ -103,7 +118,6 @@ func endedContext(k *kit) {
 			k.must(try(k.ctx()))
 		})
 	}
-	tables := []string{"source", "instance", "lease", "message", "work", "outcome", "attempt", "counter"}
 	for name := range k.tries() {
 		k.run(name, func(k *kit) {
 			try := k.tries()[name]
@@ -136,7 +150,7 @@ func cutOffPuts(k *kit) {
 			batch[j] = newMessage(source, "x")
 		}
 		ctx, cancel := k.cutOff(i)
-		err := k.PutMessages(ctx, model.PutPending, batch)
+		_, err := k.PutMessages(ctx, model.PutPending, batch)
 		cancel()
 		there := 0
 		for _, m := range batch {
@@ -151,7 +165,7 @@ func cutOffPuts(k *kit) {
 			k.Fatalf("put %d failed and kept %d of %d", i, there, len(batch))
 		case err != nil:
 			k.wantCode(err, model.CodeUnavailable)
-			k.must(k.PutMessages(k.ctx(), model.PutPending, batch))
+			k.keep(model.PutPending, batch)
 		}
 		kept += len(batch)
 		k.wantKept(source, int64(kept), int64(kept), 0)
@@ -205,7 +219,7 @@ func lockedPut(k *kit) {
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			err := k.PutMessages(ctx, model.PutPending, []model.NewMessage{m, newMessage(source, "another")})
+			_, err := k.PutMessages(ctx, model.PutPending, []model.NewMessage{m, newMessage(source, "another")})
 			took := time.Since(started)
 			k.wantCode(err, model.CodeUnavailable)
 			if took > limit+slack {
@@ -219,7 +233,7 @@ func lockedPut(k *kit) {
 	put(5*time.Second, time.Second)
 	wg.Wait()
 	release()
-	k.must(k.PutMessages(k.ctx(), model.PutPending, []model.NewMessage{m}))
+	k.keep(model.PutPending, []model.NewMessage{m})
 	k.wantKept(source, 1, 1, 0)
 	if work := k.claimStarted(source, k.instance(), 10); len(work) != 1 {
 		k.Errorf("claimed %d", len(work))

@@ -18,7 +18,7 @@ func instances(k *kit) {
 	k.run("IN-08 a heartbeat brings every source with its switch", heartbeatBringsSources)
 	k.run("an instance id is used once", func(k *kit) {
 		id := k.instance()
-		k.wantCode(k.JoinInstance(k.ctx(), id, "twin", hour), model.CodeRejected)
+		k.wantCode(k.JoinInstance(k.ctx(), id, "twin", hour, nil), model.CodeRejected)
 	})
 	k.run("one that has been dead for a week is forgotten, unless it left work", longDeadAreForgotten)
 	k.run("registering keeps id and switch, and replaces the policy", registering)
@@ -175,11 +175,11 @@ func heartbeatBringsSources(k *kit) {
 func registering(k *kit) {
 	k.h.kit(k.T).run("in a store of its own", func(k *kit) {
 		specs := []model.SourceSpec{
-			{Name: "zeta", Enabled: true, Policy: policy},
-			{Name: "Alpha", Policy: policy},
-			{Name: "alpha", Enabled: true, Policy: policy}, // names are compared byte by byte
-			{Name: "bär ", Policy: policy},
-			{Name: "bär", Policy: policy},
+			{Name: "zeta", Enabled: true, Policy: policy, Wants: serial},
+			{Name: "Alpha", Policy: policy, Wants: serial},
+			{Name: "alpha", Enabled: true, Policy: policy, Wants: serial}, // names are compared byte by byte
+			{Name: "bär ", Policy: policy, Wants: serial},
+			{Name: "bär", Policy: policy, Wants: serial},
 		}
 		first, err := k.Register(k.ctx(), specs)
 		k.must(err)
@@ -240,16 +240,19 @@ func leases(k *kit) {
 
 func (k *kit) take(queue model.SourceID, id model.InstanceID) model.Lease {
 	k.Helper()
-	lease, err := k.TakeLease(k.ctx(), queue, id)
+	leases, err := k.TakeLeases(k.ctx(), id, []model.Partition{{Queue: queue}})
 	k.must(err)
-	return lease
+	if len(leases) != 1 {
+		k.Fatalf("one partition has %d answers", len(leases))
+	}
+	return leases[0]
 }
 
 func (k *kit) drop(queue model.SourceID, id model.InstanceID) bool {
 	k.Helper()
-	held, err := k.DropLease(k.ctx(), queue, id)
+	n, err := k.DropLeases(k.ctx(), id, []model.Partition{{Queue: queue}})
 	k.must(err)
-	return held
+	return n == 1
 }
 
 func oneHolder(k *kit) {
@@ -292,24 +295,25 @@ func oneHolder(k *kit) {
 
 func manyTakers(k *kit) {
 	source := k.source()
-	for round := range 3 { // with no lease row, with one let go, with a dead holder
+	for round := range 3 { // never held, with one let go, with a dead holder
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var holders []model.InstanceID
 		for range 8 {
 			id := k.instance()
 			wg.Go(func() {
-				lease, err := k.TakeLease(k.ctx(), source, id)
+				leases, err := k.TakeLeases(k.ctx(), id, []model.Partition{{Queue: source}})
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
 					k.Error(err)
+					return
 				}
-				if lease.Held {
+				if leases[0].Held {
 					holders = append(holders, id)
 				}
-				if lease.Held && lease.TakenOver != (round == 2) {
-					k.Errorf("round %d: taken over: %t", round, lease.TakenOver)
+				if leases[0].Held && leases[0].TakenOver != (round == 2) {
+					k.Errorf("round %d: taken over: %t", round, leases[0].TakenOver)
 				}
 			})
 		}

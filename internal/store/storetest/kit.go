@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,9 @@ const patience = 30 * time.Second
 type kit struct {
 	*testing.T
 	Store
-	h   Harness
-	raw *sql.DB
+	h      Harness
+	raw    *sql.DB
+	agreed *agreements
 }
 
 func (h Harness) kit(t *testing.T) *kit {
@@ -39,7 +41,7 @@ func (h Harness) kit(t *testing.T) *kit {
 
 func (h Harness) kitOf(t *testing.T, s Store) *kit {
 	t.Helper()
-	return &kit{T: t, Store: s, h: h, raw: h.DB(t, s)}
+	return &kit{T: t, Store: s, h: h, raw: h.DB(t, s), agreed: &agreements{of: map[model.SourceID]model.Agreed{}}}
 }
 
 // run is t.Run with the same store.
@@ -86,6 +88,13 @@ func (k *kit) eventually(what string, try func() bool) {
 // policy is what sources of these tests want, unless they say otherwise.
 var policy = model.RetryPolicy{MaxRetry: 3, Backoff: []time.Duration{time.Second, time.Minute}, OrphanAfter: time.Hour}
 
+// serial is the ordering that sources of these tests have, unless they say
+// otherwise.
+var serial = model.Ordering{Order: model.Serial, Partitions: 1}
+
+// tables are all that a store has, without the prefix of their names.
+var tables = []string{"source", "instance", "lease", "key", "want", "dedup", "message", "work", "outcome", "attempt", "counter"}
+
 // source registers a source of its own.
 func (k *kit) source() model.SourceID {
 	k.Helper()
@@ -94,9 +103,87 @@ func (k *kit) source() model.SourceID {
 
 func (k *kit) sourceWith(p model.RetryPolicy) model.Source {
 	k.Helper()
-	sources, err := k.Register(k.ctx(), []model.SourceSpec{{Name: "s-" + uuid.NewString(), Enabled: true, Policy: p}})
+	return k.register(model.SourceSpec{Policy: p, Wants: serial})
+}
+
+// ordered registers a source of its own with an ordering.
+func (k *kit) ordered(o model.Ordering) model.Source {
+	k.Helper()
+	return k.register(model.SourceSpec{Policy: policy, Wants: o})
+}
+
+// register makes a source under a new name, switched on.
+func (k *kit) register(spec model.SourceSpec) model.Source {
+	k.Helper()
+	spec.Name, spec.Enabled = "s-"+uuid.NewString(), true
+	sources, err := k.Register(k.ctx(), []model.SourceSpec{spec})
 	k.must(err)
+	if got := sources[0].Agreed; got.Ordering != spec.Wants || got.Draining {
+		k.Fatalf("registered with %+v, agreed on %+v", spec.Wants, got)
+	}
+	k.agreed.set(sources[0])
 	return sources[0]
+}
+
+// agreements are what holds, as these tests last heard of it.
+type agreements struct {
+	mu sync.Mutex
+	of map[model.SourceID]model.Agreed
+}
+
+func (a *agreements) set(sources ...model.Source) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range sources {
+		a.of[s.ID] = s.Agreed
+	}
+}
+
+func (a *agreements) get(queue model.SourceID) model.Agreed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[queue]
+}
+
+// params ask for work of all slots of a queue, under a fresh token.
+func (k *kit) params(queue model.SourceID, owner model.InstanceID, limit int) model.ClaimParams {
+	p := model.ClaimParams{Queue: queue, Owner: owner, Limit: limit}
+	k.fill(&p)
+	return p
+}
+
+// fill says in p what the test leaves open.
+func (k *kit) fill(p *model.ClaimParams) {
+	agreed := k.agreed.get(p.Queue)
+	if p.Token == 0 {
+		p.Token = newToken()
+	}
+	if p.Generation == 0 {
+		p.Generation, p.KeyID, p.Block = agreed.Generation, agreed.KeyID, agreed.Block
+	}
+	if p.Slots == nil {
+		p.Slots = allSlots(agreed)
+	}
+}
+
+// allSlots are those of all partitions.
+func allSlots(a model.Agreed) (slots []model.Slot) {
+	for partition := range max(a.Partitions, 1) {
+		slots = append(slots, a.SlotsOf(partition)...)
+	}
+	return slots
+}
+
+// due says whether the queue has due work.
+func (k *kit) due(queue model.SourceID) bool {
+	k.Helper()
+	agreed := k.agreed.get(queue)
+	due, err := k.DueWork(k.ctx(), model.DueParams{Queue: queue, KeyID: agreed.KeyID, Slots: allSlots(agreed)})
+	k.must(err)
+	if due.Misplaced {
+		k.Fatal("work is said to be misplaced")
+	}
+	return len(due.Slots) > 0
 }
 
 // instance joins an instance of its own, with a lease that does not run out.
@@ -108,7 +195,7 @@ func (k *kit) instance() model.InstanceID {
 func (k *kit) instanceFor(lease model.Micros) model.InstanceID {
 	k.Helper()
 	id := model.InstanceID(rand.Int64() | 1)
-	k.must(k.JoinInstance(k.ctx(), id, "test", lease))
+	k.must(k.JoinInstance(k.ctx(), id, "test", lease, nil))
 	return id
 }
 
@@ -121,6 +208,16 @@ func newMessage(source model.SourceID, body string) model.NewMessage {
 	}
 }
 
+// keep wants messages kept, and none to be told a duplicate.
+func (k *kit) keep(how model.Put, messages []model.NewMessage) {
+	k.Helper()
+	duplicates, err := k.PutMessages(k.ctx(), how, messages)
+	k.must(err)
+	if len(duplicates) > 0 {
+		k.Fatalf("of %d messages without keys %v are said to be duplicates", len(messages), duplicates)
+	}
+}
+
 // put keeps n messages and returns them in their order.
 func (k *kit) put(source model.SourceID, n int) []model.NewMessage {
 	k.Helper()
@@ -128,7 +225,7 @@ func (k *kit) put(source model.SourceID, n int) []model.NewMessage {
 	for i := range messages {
 		messages[i] = newMessage(source, fmt.Sprintf(`{"n":%d}`, i))
 	}
-	k.must(k.PutMessages(k.ctx(), model.PutPending, messages))
+	k.keep(model.PutPending, messages)
 	return messages
 }
 
@@ -146,12 +243,13 @@ func (k *kit) claimStarted(queue model.SourceID, owner model.InstanceID, limit i
 
 func (k *kit) claimWith(p model.ClaimParams) []model.Work {
 	k.Helper()
-	if p.Token == 0 {
-		p.Token = newToken()
-	}
-	work, err := k.ClaimWork(k.ctx(), p)
+	k.fill(&p)
+	claimed, err := k.ClaimWork(k.ctx(), p)
 	k.must(err)
-	return work
+	if claimed.Outdated || claimed.Misplaced {
+		k.Fatalf("nothing was claimed: outdated %t, misplaced %t", claimed.Outdated, claimed.Misplaced)
+	}
+	return claimed.Works
 }
 
 // processing keeps a message and starts it.
@@ -227,8 +325,8 @@ func (k *kit) wantState(id uuid.UUID, want model.State) model.MessageView {
 func (k *kit) row(seq model.Seq) (w model.Work, found bool) {
 	k.Helper()
 	err := k.raw.QueryRowContext(k.ctx(), fmt.Sprintf(
-		`SELECT seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay FROM posthouse_work WHERE seq = %d`, seq)).
-		Scan(&w.Seq, &w.Queue, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay)
+		`SELECT seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay FROM posthouse_work WHERE seq = %d`, seq)).
+		Scan(&w.Seq, &w.Queue, &w.Key.Slot, &w.Key.Hash, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay)
 	if errors.Is(err, sql.ErrNoRows) {
 		return w, false
 	}

@@ -55,17 +55,19 @@ type machine struct {
 	ctx       context.Context
 	queues    []model.SourceID
 	instances []model.InstanceID // living and dead
-	claimed   []model.Work       // as they were claimed, long lost ones too
+	agreed    agreements
+	claimed   []model.Work // as they were claimed, long lost ones too
 }
 
 func newMachine(t *rapid.T, s Store) *machine {
-	m := &machine{s: s, o: newOracle(), ctx: context.Background()}
+	m := &machine{s: s, o: newOracle(), ctx: context.Background(), agreed: agreements{of: map[model.SourceID]model.Agreed{}}}
 	var specs []model.SourceSpec
 	for range 2 {
-		specs = append(specs, model.SourceSpec{Name: "p-" + uuid.NewString(), Policy: policy})
+		specs = append(specs, model.SourceSpec{Name: "p-" + uuid.NewString(), Policy: policy, Wants: serial})
 	}
 	sources, err := s.Register(m.ctx, specs)
 	m.must(t, err)
+	m.agreed.set(sources...)
 	for _, source := range sources {
 		m.queues = append(m.queues, source.ID)
 	}
@@ -157,7 +159,8 @@ func (m *machine) putAgain(t *rapid.T) {
 }
 
 func (m *machine) keep(t *rapid.T, how model.Put, messages []model.NewMessage) {
-	m.must(t, m.s.PutMessages(m.ctx, how, messages))
+	_, err := m.s.PutMessages(m.ctx, how, messages)
+	m.must(t, err)
 	for _, kept := range m.o.put(how, messages) {
 		got, err := m.s.Body(m.ctx, kept.ID)
 		m.must(t, err)
@@ -195,10 +198,13 @@ func (m *machine) sameWork(t *rapid.T, want []*truth, got []model.Work) {
 func (m *machine) claim(t *rapid.T) {
 	p := model.ClaimParams{Queue: m.queue(t), Owner: m.instance(t), Token: newToken(), Limit: rapid.IntRange(1, 4).Draw(t, "limit"),
 		Start: rapid.Bool().Draw(t, "start"), AloneFrom: rapid.IntRange(0, 2).Draw(t, "alone from")}
+	agreed := m.agreed.get(p.Queue)
+	p.Generation, p.KeyID, p.Slots = agreed.Generation, agreed.KeyID, allSlots(agreed)
 	got, err := m.s.ClaimWork(m.ctx, p)
 	m.must(t, err)
-	m.sameWork(t, m.o.claim(p), got)
-	m.claimed = append(m.claimed, got...)
+	m.same(t, "claim", model.Claimed{Works: got.Works}, got)
+	m.sameWork(t, m.o.claim(p), got.Works)
+	m.claimed = append(m.claimed, got.Works...)
 }
 
 // marks draws works of one claim, perhaps with one that is not of it.
@@ -338,7 +344,7 @@ func (m *machine) join(t *rapid.T) {
 	}
 	id := model.InstanceID(newToken())
 	lease := rapid.SampledFrom([]model.Micros{hour, 1}).Draw(t, "lease")
-	m.must(t, m.s.JoinInstance(m.ctx, id, "property", lease))
+	m.must(t, m.s.JoinInstance(m.ctx, id, "property", lease, nil))
 	m.instances = append(m.instances, id)
 	m.o.living[id], m.o.expired[id] = true, lease < hour
 }
@@ -360,16 +366,16 @@ func (m *machine) beat(t *rapid.T) {
 
 func (m *machine) take(t *rapid.T) {
 	queue, id := m.queue(t), m.instance(t)
-	got, err := m.s.TakeLease(m.ctx, queue, id)
+	got, err := m.s.TakeLeases(m.ctx, id, []model.Partition{{Queue: queue}})
 	m.must(t, err)
-	m.same(t, "lease", m.o.take(queue, id), got)
+	m.same(t, "lease", []model.Lease{m.o.take(queue, id)}, got)
 }
 
 func (m *machine) drop(t *rapid.T) {
 	queue, id := m.queue(t), m.instance(t)
-	got, err := m.s.DropLease(m.ctx, queue, id)
+	got, err := m.s.DropLeases(m.ctx, id, []model.Partition{{Queue: queue}})
 	m.must(t, err)
-	m.same(t, "dropped", m.o.drop(queue, id), got)
+	m.same(t, "dropped", m.o.drop(queue, id), got == 1)
 }
 
 func (m *machine) list(t *rapid.T) {
@@ -438,9 +444,10 @@ func (m *machine) compare(t *rapid.T) {
 				m.same(t, "stats", m.o.stats(queue), got)
 			}
 		}
-		due, err := m.s.AnyDue(m.ctx, queue)
+		agreed := m.agreed.get(queue)
+		due, err := m.s.DueWork(m.ctx, model.DueParams{Queue: queue, KeyID: agreed.KeyID, Slots: allSlots(agreed)})
 		m.must(t, err)
-		m.same(t, "due", len(m.o.due(queue)) > 0, due)
+		m.same(t, "due", len(m.o.due(queue)) > 0, len(due.Slots) > 0)
 		m.compareList(t, queue, model.AnyState, 100)
 	}
 	for _, id := range m.instances {

@@ -24,7 +24,7 @@ func putting(k *kit) {
 	k.run("IN-04 an import is success and is never executed", importing)
 	k.run("IN-25 a row at fault is rejected with its whole batch, and alone", rejectedRow)
 	k.run("nothing at all is kept without an error", func(k *kit) {
-		k.must(k.PutMessages(k.ctx(), model.PutPending, nil))
+		k.keep(model.PutPending, nil)
 	})
 }
 
@@ -67,7 +67,7 @@ func bytesAreExact(k *kit) {
 			want.Headers = append([]byte("X-Odd: "), body[:min(len(body), 2000)]...)
 			want.ContentType = "text/plain; note=\"ü\""
 			want.Check = "cannot evaluate"
-			k.must(k.PutMessages(k.ctx(), model.PutPending, []model.NewMessage{want}))
+			k.keep(model.PutPending, []model.NewMessage{want})
 			got, err := k.Body(k.ctx(), want.ID)
 			k.must(err)
 			if diff := sameMessage(want, got.NewMessage); diff != "" {
@@ -105,7 +105,7 @@ func oddNeighbours(k *kit) {
 		}
 	}
 	messages = messages[:64]
-	k.must(k.PutMessages(k.ctx(), model.PutPending, messages))
+	k.keep(model.PutPending, messages)
 	for _, want := range messages {
 		got, err := k.Body(k.ctx(), want.ID)
 		k.must(err)
@@ -157,7 +157,7 @@ func repeatedPut(k *kit) {
 	more := append([]model.NewMessage{newMessage(source, "new")}, messages...)
 	more = append(more, newMessage(source, "newer"))
 	for range 2 {
-		k.must(k.PutMessages(k.ctx(), model.PutPending, more))
+		k.keep(model.PutPending, more)
 		k.wantKept(source, 7, 7, 0)
 	}
 	for _, want := range more {
@@ -176,7 +176,7 @@ func repeatedAfterSuccess(k *kit) {
 	k.settle(model.SettleSuccess, work[0])
 	k.settle(model.SettleFailed, work[1])
 	for _, how := range []model.Put{model.PutPending, model.PutSuccess} {
-		k.must(k.PutMessages(k.ctx(), how, messages))
+		k.keep(how, messages)
 		k.wantKept(source, 3, 2, 1)
 	}
 	k.wantState(messages[0].ID, model.Success)
@@ -198,7 +198,7 @@ func concurrentPuts(k *kit) {
 		// Each begins elsewhere: the same rows, taken in another order.
 		turned := slices.Concat(messages[i*5:], messages[:i*5])
 		wg.Go(func() {
-			if err := k.PutMessages(k.ctx(), model.PutPending, turned); err != nil {
+			if _, err := k.PutMessages(k.ctx(), model.PutPending, turned); err != nil {
 				k.Error(err)
 			}
 		})
@@ -210,7 +210,7 @@ func concurrentPuts(k *kit) {
 func twiceInABatch(k *kit) {
 	source := k.source()
 	m := newMessage(source, "twin")
-	k.must(k.PutMessages(k.ctx(), model.PutPending, []model.NewMessage{m, newMessage(source, "x"), m}))
+	k.keep(model.PutPending, []model.NewMessage{m, newMessage(source, "x"), m})
 	k.wantKept(source, 2, 2, 0)
 }
 
@@ -218,7 +218,7 @@ func importing(k *kit) {
 	source, owner := k.source(), k.instance()
 	messages := []model.NewMessage{newMessage(source, "old"), newMessage(source, "older")}
 	for range 2 { // the second changes nothing
-		k.must(k.PutMessages(k.ctx(), model.PutSuccess, messages))
+		k.keep(model.PutSuccess, messages)
 		k.wantKept(source, 2, 0, 2)
 	}
 	view, attempts := k.view(messages[0].ID)
@@ -231,7 +231,7 @@ func importing(k *kit) {
 	if got := k.stats(source); got.Success != 2 || got.Pending != 0 || got.Due != 0 {
 		k.Errorf("counted as %+v", got)
 	}
-	k.must(k.PutMessages(k.ctx(), model.PutPending, messages))
+	k.keep(model.PutPending, messages)
 	k.wantKept(source, 2, 0, 2)
 }
 
@@ -240,10 +240,11 @@ func rejectedRow(k *kit) {
 	good, bad := newMessage(source, "good"), newMessage(source, "bad")
 	bad.ContentType = strings.Repeat("x", model.MaxContentType+1)
 	for _, batch := range [][]model.NewMessage{{good, bad, newMessage(source, "late")}, {bad}} {
-		k.wantCode(k.PutMessages(k.ctx(), model.PutPending, batch), model.CodeRejected)
+		_, err := k.PutMessages(k.ctx(), model.PutPending, batch)
+		k.wantCode(err, model.CodeRejected)
 		k.wantKept(source, 0, 0, 0)
 	}
-	k.must(k.PutMessages(k.ctx(), model.PutPending, []model.NewMessage{good}))
+	k.keep(model.PutPending, []model.NewMessage{good})
 	k.wantKept(source, 1, 1, 0)
 	_, err := k.Body(k.ctx(), bad.ID)
 	k.wantCode(err, model.CodeNotFound)

@@ -67,7 +67,7 @@ func (h Harness) upDownUp(t *testing.T) {
 		if undone, err := k.MigrateDown(k.ctx()); err != nil || undone != 0 {
 			k.Errorf("round %d: took back %d of nothing, %v", round, undone, err)
 		}
-		for _, table := range []string{"source", "instance", "lease", "message", "work", "outcome", "attempt", "counter", "message_log"} {
+		for _, table := range append(slices.Clone(tables), "message_log") {
 			var n int64
 			if err := k.raw.QueryRowContext(k.ctx(), "SELECT count(*) FROM posthouse_"+table).Scan(&n); err == nil {
 				k.Errorf("round %d: posthouse_%s is still there", round, table)
@@ -129,7 +129,7 @@ func (h Harness) missingTable(t *testing.T) {
 			k.Fatal(err)
 		}
 	}
-	for _, name := range []string{"message", "work", "outcome", "attempt", "counter", "source", "instance", "lease"} {
+	for _, name := range tables {
 		k.must(k.Ping(k.ctx()))
 		rename("posthouse_"+name, "moved_away")
 		if err := k.Ping(k.ctx()); err == nil {
