@@ -35,10 +35,11 @@ func (e *CompileError) Error() string {
 // node is one compiled part of an expression.
 type node struct {
 	eval  func(*state) (value, error)
-	kinds kinds  // what eval may return, beside kindMissing
-	name  string // what error messages call it: body.msgType; empty for what has no name
-	fixed *value // the value, where it is known from the source
-	steps int    // the number of nodes in it
+	kinds kinds   // what eval may return, beside kindMissing
+	name  string  // what error messages call it: body.msgType; empty for what has no name
+	fixed *value  // the value, where it is known from the source
+	parts []*node // of an array that the source spells out and that is not fixed
+	steps int     // the number of nodes in it
 }
 
 type compiler struct {
@@ -242,6 +243,9 @@ func (c *compiler) identifier(n *ast.IdentifierNode) *node {
 	case "body":
 		c.usesBody = true
 		return &node{eval: (*state).theBody, kinds: anyJSON, name: n.Value}
+	case "body_hash":
+		c.usesBody = true
+		return &node{eval: (*state).bodyHash, kinds: set(kindString), name: n.Value}
 	case "content_type":
 		return &node{
 			eval:  func(s *state) (value, error) { return value{kind: kindString, text: s.in.ContentType}, nil },
@@ -259,7 +263,7 @@ func (c *compiler) identifier(n *ast.IdentifierNode) *node {
 	case "headers", "query":
 		c.refuse(n.Location(), "%s is used with a name: %[1]s[\"name\"], or \"name\" in %[1]s", n.Value)
 	}
-	c.refuse(n.Location(), "unknown name %q; known are body, headers, query, content_type and size", n.Value)
+	c.refuse(n.Location(), "unknown name %q; known are body, body_hash, headers, query, content_type and size", n.Value)
 	return nil
 }
 

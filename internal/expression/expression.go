@@ -1,4 +1,4 @@
-// Package expression answers one question: does this expression hold for this push?
+// Package expression answers one question: what does this expression say of this push? A Program says whether it holds, a Key what it belongs to.
 //
 // The grammar is expr-lang's (https://expr-lang.org), read by its own parser. The evaluation is this package's, since its promise is another:
 // where expr answers false or nil for what it cannot know, Eval returns an error, and the caller keeps the push. Nearly every operator
@@ -7,6 +7,7 @@
 // # Names
 //
 //	body          the JSON body: body.a.b, body["a"], body.items[0], body.items[-1]
+//	body_hash     the SHA-256 of the exact body, JSON or not, as 64 lower-case hexadecimal digits
 //	headers       headers["X-Name"], headers.Host: the first value, a string; the name in any case
 //	query         query["name"], query.name: the first value, a string
 //	content_type  a string
@@ -60,6 +61,7 @@ import (
 type Input struct {
 	Body        []byte      // must not change while Eval runs
 	Header      http.Header // names in canonical form, as net/http delivers them
+	HeaderLines []byte      // the same as "Name: value\r\n" lines; looked at where Header is nil, and must not change either
 	RawQuery    string      // the encoded query without "?"; parsed only if the expression asks for it
 	ContentType string
 	Size        int64 // bytes

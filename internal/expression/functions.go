@@ -30,7 +30,7 @@ func (c *compiler) conditional(n *ast.ConditionalNode) *node {
 
 func (c *compiler) let(n *ast.VariableDeclaratorNode) *node {
 	switch n.Name {
-	case "body", "headers", "query", "content_type", "size":
+	case "body", "body_hash", "headers", "query", "content_type", "size":
 		c.refuse(n.Location(), "%s cannot be declared anew", n.Name)
 	}
 	for _, v := range c.scope {
@@ -90,6 +90,7 @@ func (c *compiler) array(n *ast.ArrayNode) *node {
 			return value{kind: kindArray, list: &list}, nil
 		},
 		kinds: set(kindArray),
+		parts: elements,
 	}
 }
 

@@ -1,6 +1,8 @@
 package expression
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -122,7 +124,8 @@ type state struct {
 	in    Input
 	body  value
 	query url.Values
-	work  int // what may still be spent, about one a byte looked at
+	hash  string // of the body; empty until it is asked for
+	work  int    // what may still be spent, about one a byte looked at
 	size  apd.Decimal
 
 	members   []member // of the body, if it is an object of a few members
@@ -169,12 +172,42 @@ func (s *state) theBody() (value, error) {
 	return s.body, nil
 }
 
+// bodyHash computes the hash on its first use.
+func (s *state) bodyHash() (value, error) {
+	if s.hash == "" {
+		if err := s.charge(2 * len(s.in.Body)); err != nil {
+			return value{}, err
+		}
+		sum := sha256.Sum256(s.in.Body)
+		s.hash = hex.EncodeToString(sum[:])
+	}
+	return value{kind: kindString, text: s.hash}, nil
+}
+
 func (s *state) header(name string) (value, bool, error) {
-	values := s.in.Header[http.CanonicalHeaderKey(name)]
+	name = http.CanonicalHeaderKey(name)
+	if s.in.Header == nil {
+		return s.headerLine(name)
+	}
+	values := s.in.Header[name]
 	if len(values) == 0 {
 		return value{}, false, nil
 	}
 	return value{kind: kindString, text: values[0]}, true, nil
+}
+
+// headerLine finds a header in the input's lines.
+func (s *state) headerLine(name string) (value, bool, error) {
+	lines := textOf(s.in.HeaderLines)
+	if err := s.charge(len(lines)); err != nil {
+		return value{}, false, err
+	}
+	for line := range strings.SplitSeq(lines, "\r\n") {
+		if field, text, ok := strings.Cut(line, ": "); ok && field == name {
+			return value{kind: kindString, text: text}, true, nil
+		}
+	}
+	return value{}, false, nil
 }
 
 func (s *state) queryParameter(name string) (value, bool, error) {
