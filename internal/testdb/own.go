@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// A Server is a database server that one test has to itself, to stop and to start it.
+// A Server is a server that one test has to itself, to stop, to start and to wipe it.
 type Server struct {
-	// URL is that of an empty database on it, as a configuration would hold it.
+	// URL is that of an empty database on it, or that of the Redis, as a configuration would hold it.
 	URL string
 
 	name   string // as scripts/services calls it
@@ -22,9 +22,9 @@ type Server struct {
 	env    []string
 }
 
-// Own starts a database server for this test alone: "postgres", "mariadb" or "mysql", with the settings of the
-// shared one, on a free port and with data of its own. It takes a few seconds. The server is stopped and its data
-// are deleted when the test ends.
+// Own starts a server for this test alone: "postgres", "mariadb", "mysql" or "redis", with the settings of the
+// shared one, on a free port and with data of its own. It takes a few seconds; a Redis, half of one. The server is
+// stopped and its data are deleted when the test ends.
 func Own(t testing.TB, name string) *Server {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has to be short, and the server's user has to get in.
@@ -52,11 +52,14 @@ func Own(t testing.TB, name string) *Server {
 		}
 	})
 	s.Start(t)
-	scheme := "mysql"
-	if name == "postgres" {
-		scheme = name
+	switch name {
+	case "redis":
+		s.URL = "redis://127.0.0.1:" + port + "/0"
+	case "postgres":
+		s.URL = "postgres://posthouse:posthouse@127.0.0.1:" + port + "/posthouse"
+	default:
+		s.URL = "mysql://posthouse:posthouse@127.0.0.1:" + port + "/posthouse"
 	}
-	s.URL = scheme + "://posthouse:posthouse@127.0.0.1:" + port + "/posthouse"
 	return s
 }
 
@@ -74,6 +77,15 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.run("start"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Wipe stops the server, whoever is connected, deletes all of its data and starts it again, on the same port.
+func (s *Server) Wipe(t testing.TB) {
+	t.Helper()
+	if err := s.run("clean"); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(t)
 }
 
 func (s *Server) run(command string) error {

@@ -1,8 +1,9 @@
 // Package testdb answers one question for tests: which database may this test have to itself?
 //
 // Postgres, MariaDB and MySQL each make a new, empty database on the server that the environment names,
-// and drop it when the test ends; SQLite names a file in the test's own folder. All return a store URL
-// (postgres://…, mysql://…, sqlite:PATH), as a configuration would hold it.
+// and drop it when the test ends; PgBouncer does what Postgres does and leads there through a pgbouncer;
+// SQLite names a file in the test's own folder. All return a store URL (postgres://…, mysql://…,
+// sqlite:PATH), as a configuration would hold it. Redis is one for all: its tests keep apart by their keys.
 //
 // A missing server is a failure, never a skip: a database that was skipped is not a database that passed.
 // Each function also asks the server what it is, so that a MariaDB cannot stand in for a MySQL, and logs
@@ -33,6 +34,11 @@ const (
 	EnvMariaDB = "POSTHOUSE_TEST_MARIADB"
 	// EnvMySQL does so for Oracle's MySQL, in the same form.
 	EnvMySQL = "POSTHOUSE_TEST_MYSQL"
+	// EnvPgBouncer names the variable that holds the URL of a pgbouncer through which every database of the
+	// PostgreSQL can be reached, and whose console lets the same user in.
+	EnvPgBouncer = "POSTHOUSE_TEST_PGBOUNCER"
+	// EnvRedis does so for a Redis, in the form redis://host:port/number.
+	EnvRedis = "POSTHOUSE_TEST_REDIS"
 )
 
 // patience bounds one statement of this package; creating and dropping a database writes to disk.
