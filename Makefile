@@ -8,7 +8,7 @@ ALONE := /test/crash$$|/bench$$
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help services services-stop build test test-short lint vuln fuzz bench soak docs docs-check
+.PHONY: help services services-stop build test test-short lint vuln fuzz bench bench-queue soak docs docs-check
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\$$/, "$$", $$2); printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 bench: build ## measure throughput and latency beside a bare handler, as a table and as JSON; BENCH="-help" lists flags
 	scripts/services install bench
 	scripts/services run go run ./bench $(BENCH)
+
+bench-queue: ## measure how fast a backlog is worked off, beside River; BENCH="-help" lists flags
+	scripts/services run sh -c 'cd bench/queue && go run . $(BENCH)'
 
 soak: ## run the long form of the crash tests (hours)
 	POSTHOUSE_SOAK=1 scripts/services run go test ./test/crash -count=1 -timeout 0 -v
