@@ -9,16 +9,6 @@ import (
 	"github.com/posthouse/posthouse/internal/model"
 )
 
-// Order is how the messages of one queue may be executed.
-type Order string
-
-const (
-	// Serial: one after the other, one executor in the whole cluster.
-	Serial Order = "serial"
-	// Parallel: many at once, in no order.
-	Parallel Order = "parallel"
-)
-
 // Result is how one execution of a handler ended. The zero value is success.
 type Result struct {
 	Err        error        // nil: handled
@@ -52,15 +42,21 @@ type Event struct {
 // QueueConfig is one queue and how it is consumed. The zero value of each
 // number means its default.
 type QueueConfig struct {
-	Source        model.Source
-	Order         Order // default Serial
-	Handler       Handler
+	Source model.Source
+	// Wants is the order that this instance's configuration asks for; what holds
+	// is what all agree on. Default: serial; 16 partitions where it is keyed.
+	Wants   model.Ordering
+	Handler Handler
+	// KeyOf tells the key of a message that was kept under another agreement. An
+	// error means that it cannot be told: the message then stands with all others
+	// without a key. Default: none can.
+	KeyOf         func(model.Agreed, *model.Message) (model.Key, error)
 	Policy        model.RetryPolicy // MaxRetry is taken as it is; OrphanAfter default 5m; Backoff default 30s, 2m, 10m
 	RoundInterval time.Duration     // longest wait when nothing is due; default 2s
 	BatchSize     int               // messages a round takes at most; default 50
 	Timeout       time.Duration     // of one execution; default 60s
 	TripAfter     int               // consecutive timeouts that end a round; default 3
-	Concurrency   int               // executions at once in Parallel; default 64
+	Concurrency   int               // executions at once in Parallel, partitions at once in Keyed; default 64
 }
 
 // Config is what an Engine is made of.
@@ -73,6 +69,11 @@ type Config struct {
 	Logger  *slog.Logger // default: none
 	Metrics *Metrics     // default: unregistered ones
 	Observe func(Event)  // called after each attempt; must not block
+	// Locker excludes other processes beside the store. Default: the store alone.
+	Locker Locker
+	// OnSources is told all sources, with what is agreed on each, after every
+	// heartbeat. It must not block.
+	OnSources func([]model.Source)
 }
 
 func (c *Config) setDefaults() error {
@@ -97,6 +98,9 @@ func (c *Config) setDefaults() error {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
+	if c.OnSources == nil {
+		c.OnSources = func([]model.Source) {}
+	}
 	queues := make([]QueueConfig, len(c.Queues))
 	seen := map[model.SourceID]bool{}
 	for i, q := range c.Queues {
@@ -116,7 +120,10 @@ func (c *Config) setDefaults() error {
 
 // WithDefaults returns q with every number that was left out filled in.
 func (q QueueConfig) WithDefaults() QueueConfig {
-	orDefault(&q.Order, Serial)
+	q.Wants = normal(q.Wants)
+	if q.KeyOf == nil {
+		q.KeyOf = func(a model.Agreed, _ *model.Message) (model.Key, error) { return a.KeyOf(nil), nil }
+	}
 	orDefault(&q.Policy.OrphanAfter, 5*time.Minute)
 	orDefault(&q.RoundInterval, 2*time.Second)
 	orDefault(&q.BatchSize, 50)
@@ -129,15 +136,35 @@ func (q QueueConfig) WithDefaults() QueueConfig {
 	return q
 }
 
+// normal leaves nothing in an ordering that means nothing there.
+func normal(o model.Ordering) model.Ordering {
+	orDefault(&o.Order, model.Serial)
+	switch o.Order {
+	case model.Keyed:
+		orDefault(&o.Partitions, 16)
+	case model.Parallel:
+		o.Partitions, o.Key = 0, ""
+	case model.Serial:
+		o.Partitions, o.Key = 1, ""
+	}
+	return o
+}
+
 func (q QueueConfig) validate() error {
 	switch {
 	case q.Handler == nil:
 		return fmt.Errorf("Handler is missing")
-	case q.Order != Serial && q.Order != Parallel:
-		return fmt.Errorf("Order %q is unknown", q.Order)
+	case q.Wants.Order != model.Serial && q.Wants.Order != model.Keyed && q.Wants.Order != model.Parallel:
+		return fmt.Errorf("Order %q is unknown", q.Wants.Order)
+	case q.Wants.Order == model.Keyed && q.Wants.Key == "":
+		return fmt.Errorf("Key is missing for keyed order")
+	case q.Wants.Partitions > model.MaxPartitions:
+		return fmt.Errorf("Partitions %d is above %d", q.Wants.Partitions, model.MaxPartitions)
+	case q.Wants.Order == model.Parallel && q.Wants.Block:
+		return fmt.Errorf("parallel order has nothing that could Block")
 	case q.Policy.OrphanAfter < 2*q.Timeout:
 		return fmt.Errorf("OrphanAfter %v is below 2 × Timeout %v", q.Policy.OrphanAfter, q.Timeout)
-	case q.RoundInterval < 0 || q.BatchSize < 0 || q.Timeout < 0 || q.TripAfter < 0 || q.Concurrency < 0 || q.Policy.MaxRetry < 0:
+	case q.RoundInterval < 0 || q.BatchSize < 0 || q.Timeout < 0 || q.TripAfter < 0 || q.Concurrency < 0 || q.Wants.Partitions < 0 || q.Policy.MaxRetry < 0:
 		return fmt.Errorf("a number is negative")
 	}
 	return nil

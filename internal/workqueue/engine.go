@@ -26,7 +26,9 @@ type Engine struct {
 	gate       *gate
 	running    *running
 	recovering trouble // recovery after heartbeats
-	lanes      map[model.SourceID]*lane
+	queues     map[model.SourceID]*queue
+	balancer   *balancer
+	notifier   *notifier
 
 	recoverNow chan struct{}
 	stopping   chan struct{}           // closed: claim no more
@@ -34,9 +36,9 @@ type Engine struct {
 	handlers   context.Context         // what handlers run in
 	endAll     context.CancelCauseFunc // ends handlers
 
-	lanesDone sync.WaitGroup
-	loopsDone sync.WaitGroup
-	endLoops  context.CancelFunc
+	queuesDone sync.WaitGroup
+	loopsDone  sync.WaitGroup
+	endLoops   context.CancelFunc
 
 	mu      sync.Mutex
 	started bool
@@ -51,16 +53,20 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		store: cfg.Store, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
 		completer: newCompleter(cfg.Store, cfg.Logger, cfg.Metrics), gate: newGate(), running: newRunning(),
-		lanes:      map[model.SourceID]*lane{},
+		queues:     map[model.SourceID]*queue{},
 		recoverNow: make(chan struct{}, 1), stopping: make(chan struct{}), abandon: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
 	e.handlers, e.endAll = context.WithCancelCause(context.Background())
-	e.member = &member{store: cfg.Store, name: cfg.Name, lease: cfg.Lease, log: cfg.Logger, metrics: cfg.Metrics, onBeat: e.onBeat}
+	e.member = &member{store: cfg.Store, name: cfg.Name, lease: cfg.Lease, log: cfg.Logger, metrics: cfg.Metrics,
+		hurry: make(chan struct{}, 1), onBeat: e.onBeat}
 	for i := range cfg.Queues {
-		l := newLane(e, &cfg.Queues[i])
-		e.lanes[l.queue.Source.ID] = l
+		q := newQueue(e, &cfg.Queues[i])
+		e.queues[q.id()] = q
+		e.member.wants = append(e.member.wants, model.Want{Queue: q.id(), Ordering: q.cfg.Wants})
 	}
+	e.balancer = &balancer{e: e, wake: make(chan struct{}, 1)}
+	e.notifier = newNotifier(e)
 	return e, nil
 }
 
@@ -81,8 +87,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	go e.completer.run()
 	e.loopsDone.Go(func() { e.member.run(loops) })
 	e.loopsDone.Go(func() { e.recoverLoop(loops) })
-	for _, l := range e.lanes {
-		e.lanesDone.Go(l.run)
+	e.loopsDone.Go(func() { e.balancer.run(loops) })
+	if e.notifier.signals != nil {
+		e.loopsDone.Go(func() { e.notifier.tell(loops) })
+		e.loopsDone.Go(func() { e.notifier.hear(loops) })
+	}
+	for _, q := range e.queues {
+		e.queuesDone.Go(q.run)
 	}
 	return nil
 }
@@ -104,17 +115,17 @@ func (e *Engine) Stop() {
 		<-e.stopped
 		return
 	}
-	lanes := make(chan struct{})
+	queues := make(chan struct{})
 	go func() {
-		e.lanesDone.Wait()
-		close(lanes)
+		e.queuesDone.Wait()
+		close(queues)
 	}()
-	if !within(lanes, e.cfg.Drain) {
+	if !within(queues, e.cfg.Drain) {
 		e.log.Warn("handlers are still running after the drain time; their contexts end now", "drain", e.cfg.Drain)
 		e.endAll(errStopping)
-		if !within(lanes, stopGrace) {
+		if !within(queues, stopGrace) {
 			close(e.abandon)
-			<-lanes
+			<-queues
 		}
 	}
 	e.endAll(errStopping)
@@ -126,32 +137,78 @@ func (e *Engine) Stop() {
 	if err := e.member.leave(ctx); err != nil {
 		e.log.Warn("leaving failed; others wait for the lease to run out", "err", err)
 	}
+	e.notifier.sayGoodbye(ctx)
 	close(e.stopped)
 }
 
 // Wake says that a queue may have due work. It is a hint: losing it costs at
 // most a round interval.
 func (e *Engine) Wake(queue model.SourceID) {
-	if l := e.lanes[queue]; l != nil {
-		signal(l.wake)
+	if q := e.queues[queue]; q != nil {
+		signal(q.wake)
 	}
 }
 
-// onBeat takes over what the heartbeat brought: the switches.
-func (e *Engine) onBeat(hb model.Heartbeat) {
-	for _, s := range hb.Sources {
-		l := e.lanes[s.ID]
-		if l != nil && l.enabled.Swap(s.Enabled) != s.Enabled {
-			e.log.Info("consumption switched", "source", s.Name, "enabled", s.Enabled)
-			signal(l.wake)
+// Kept says that a queue has new work, which this process has just kept: it
+// wakes this process, and others where there are any.
+func (e *Engine) Kept(queue model.SourceID) {
+	e.Wake(queue)
+	if e.notifier.company.Load() {
+		e.notifier.add(queue)
+	}
+}
+
+// onBeat takes over what the heartbeat brought, switches and agreements, and
+// works towards the agreements that are wanted. It says whether the next
+// heartbeat should come soon.
+func (e *Engine) onBeat(ctx context.Context, hb model.Heartbeat) (soon bool) {
+	other, _ := e.hear(hb.Sources)
+	if id, ok := e.member.current(); ok && other {
+		sources, err := e.store.Agree(ctx, id)
+		if err == nil {
+			_, soon = e.hear(sources)
+		} else if ctx.Err() == nil {
+			e.metrics.storeErrors.WithLabelValues("agree").Inc()
+			e.log.Warn("the order could not be agreed on; it is tried again at the next heartbeat", "err", err)
 		}
 	}
 	signal(e.recoverNow)
+	signal(e.balancer.wake)
+	return soon
+}
+
+// hear says whether any queue's agreement is another one than this instance
+// wants, or is being changed.
+func (e *Engine) hear(sources []model.Source) (other, draining bool) {
+	for _, s := range sources {
+		q := e.queues[s.ID]
+		if q == nil {
+			continue
+		}
+		q.hear(s)
+		o, d := q.unsettled()
+		other, draining = other || o || d, draining || d
+	}
+	e.cfg.OnSources(sources)
+	return other, draining
+}
+
+// company says whether other instances consume what this one might keep.
+func (e *Engine) company(o model.Occupancy) bool {
+	for queue, n := range o.Consumers {
+		if e.queues[queue] != nil {
+			n--
+		}
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) nameOf(queue model.SourceID) string {
-	if l := e.lanes[queue]; l != nil {
-		return l.queue.Source.Name
+	if q := e.queues[queue]; q != nil {
+		return q.name()
 	}
 	return "unknown"
 }
@@ -166,9 +223,12 @@ func (e *Engine) Check() error {
 	if since, ok := e.recovering.longerThan(e.cfg.Lease); ok {
 		problems = append(problems, fmt.Errorf("nothing has been recovered since %s: the store fails", since.UTC().Format(time.RFC3339)))
 	}
-	for _, l := range e.lanes {
-		if err := l.check(); err != nil {
-			problems = append(problems, fmt.Errorf("source %s: %w", l.queue.Source.Name, err))
+	if since, ok := e.balancer.failing.longerThan(e.cfg.Lease); ok {
+		problems = append(problems, fmt.Errorf("partitions have not been shared out since %s: the store or the lock fails", since.UTC().Format(time.RFC3339)))
+	}
+	for _, q := range e.queues {
+		if err := q.check(); err != nil {
+			problems = append(problems, fmt.Errorf("source %s: %w", q.name(), err))
 		}
 	}
 	return errors.Join(problems...)

@@ -10,14 +10,6 @@ import (
 	"github.com/posthouse/posthouse/internal/model"
 )
 
-const (
-	// A claim loop that has been in one call of the store for longer than this
-	// does not turn any more.
-	stuckAfter = 30 * time.Second
-	// Nor does one whose calls have all failed for longer than this.
-	failingAfter = 5 * time.Second
-)
-
 // verdict is what a round tells the loop to do next.
 type verdict int
 
@@ -28,46 +20,54 @@ const (
 	off                     // consumption is off: wait for the switch
 )
 
-// lane consumes one queue.
+// lane claims and executes the work of one queue, or of one partition of it,
+// under one agreement.
 type lane struct {
-	e       *Engine
-	queue   *QueueConfig
-	wake    chan struct{}
-	enabled atomic.Bool
+	q      *queue
+	e      *Engine
+	agreed model.Agreed
+	part   model.Partition
+	slots  []model.Slot
+	over   <-chan struct{} // closed: claim no more
+	wake   <-chan struct{}
+	// owner is the instance for which a keyed partition is held, and lost is
+	// closed when the lock beside the store's lease is gone; zero in other orders.
+	owner model.InstanceID
+	lost  <-chan struct{}
 
 	storeSince atomic.Int64 // unix nanoseconds since when it waits for the store; 0: it does not
-	failing    trouble      // calls of the store
-	gone       atomic.Bool  // its loop has ended without being told to
 
-	owed []model.Token // serial: claims that could not be given back; only the loop touches it
-
-	slots  chan struct{} // parallel: one token for each execution that may run
-	streak atomic.Int64  // parallel: timeouts in a row
+	// Only the loop touches these.
+	owed  []model.Token // claims that could not be given back
+	size  int           // of the next group
+	floor floor
 }
 
-func newLane(e *Engine, q *QueueConfig) *lane {
-	l := &lane{e: e, queue: q, wake: make(chan struct{}, 1), slots: make(chan struct{}, q.Concurrency)}
-	l.enabled.Store(q.Source.Enabled)
-	e.metrics.begin(q.Source.Name)
-	return l
+func (q *queue) lane(agreed model.Agreed, part int, over <-chan struct{}) *lane {
+	return &lane{
+		q: q, e: q.e, agreed: agreed, part: model.Partition{Queue: q.id(), Number: part},
+		slots: agreed.SlotsOf(part), over: over, wake: q.wake, size: 1,
+	}
 }
 
-func (l *lane) run() {
+// run calls round until the lane is over.
+func (l *lane) run(round func(woken bool) verdict) {
+	l.q.mu.Lock()
+	l.q.lanes[l] = true
+	l.q.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			l.gone.Store(true)
-			l.e.log.Error("a claim loop ended by a panic; this instance is not ready any more", "source", l.queue.Source.Name, "panic", fmt.Sprint(r))
+			l.q.gone.Store(true)
+			l.e.log.Error("a claim loop ended by a panic; this instance is not ready any more", "source", l.q.name(), "panic", fmt.Sprint(r))
 		}
+		l.q.mu.Lock()
+		delete(l.q.lanes, l)
+		l.q.mu.Unlock()
 	}()
-	round := l.serialRound
-	if l.queue.Order == Parallel {
-		round = l.parallelRound
-		defer l.drainSlots()
-	}
 	woken := true // the first look needs no hint
-	for !closed(l.e.stopping) {
+	for !closed(l.over) {
 		next := off
-		if l.enabled.Load() {
+		if l.q.enabled.Load() {
 			next = round(woken)
 		}
 		woken = l.pause(next)
@@ -76,7 +76,7 @@ func (l *lane) run() {
 
 // pause waits as the verdict says. It returns whether a wake-up ended it.
 func (l *lane) pause(v verdict) (woken bool) {
-	var wake <-chan struct{} = l.wake
+	wake := l.wake
 	var interval <-chan time.Time
 	switch v {
 	case again:
@@ -86,7 +86,7 @@ func (l *lane) pause(v verdict) (woken bool) {
 	case off, rest:
 	}
 	if v != off {
-		t := time.NewTimer(l.queue.RoundInterval)
+		t := time.NewTimer(l.q.cfg.RoundInterval)
 		defer t.Stop()
 		interval = t.C
 	}
@@ -94,22 +94,18 @@ func (l *lane) pause(v verdict) (woken bool) {
 	case <-wake:
 		return true
 	case <-interval:
-	case <-l.e.stopping:
+	case <-l.over:
 	}
 	return false
 }
 
-func (l *lane) check() error {
-	if l.gone.Load() {
-		return fmt.Errorf("the claim loop has stopped")
+// mayClaim returns the instance that may claim now.
+func (l *lane) mayClaim() (model.InstanceID, bool) {
+	id, ok := l.e.member.current()
+	if l.owner != 0 && id != l.owner || l.lost != nil && closed(l.lost) {
+		return 0, false
 	}
-	if since := l.storeSince.Load(); since != 0 && time.Since(time.Unix(0, since)) > stuckAfter {
-		return fmt.Errorf("the claim loop has been waiting for the store since %s", time.Unix(0, since).UTC().Format(time.RFC3339))
-	}
-	if since, ok := l.failing.longerThan(failingAfter); ok && l.enabled.Load() {
-		return fmt.Errorf("every call of the store has failed since %s", since.UTC().Format(time.RFC3339))
-	}
-	return nil
+	return id, ok
 }
 
 // call runs one call of the store. It is not cut short at shutdown: the store
@@ -118,49 +114,76 @@ func (l *lane) call(op string, f func(ctx context.Context) error) error {
 	l.storeSince.Store(time.Now().UnixNano())
 	err := f(context.Background())
 	l.storeSince.Store(0)
-	l.failing.tell(err)
+	l.q.failing.tell(err)
 	if err != nil {
 		l.e.metrics.storeErrors.WithLabelValues(op).Inc()
-		l.e.log.Warn("consuming waits for the store", "source", l.queue.Source.Name, "op", op, "err", err)
+		l.e.log.Warn("consuming waits for the store", "source", l.q.name(), "op", op, "err", err)
 	}
 	return err
 }
 
-func (l *lane) anyDue() (due bool, err error) {
-	err = l.call("look", func(ctx context.Context) error {
-		due, err = l.e.store.AnyDue(ctx, l.queue.Source.ID)
+// anyDue looks without claiming.
+func (l *lane) anyDue() (bool, error) {
+	var due model.Due
+	err := l.call("look", func(ctx context.Context) (err error) {
+		due, err = l.e.store.DueWork(ctx, model.DueParams{Queue: l.q.id(), KeyID: l.agreed.KeyID, Slots: l.slots})
 		return err
 	})
-	return due, err
+	return len(due.Slots) > 0 || due.Misplaced, err
 }
 
-// claim takes due work under a new token. On an error the claim may have been
-// made all the same; it is given back.
-func (l *lane) claim(owner model.InstanceID, limit int, start bool) (model.Token, []model.Work, error) {
-	token := model.Token(randomID())
+// placeTries bounds how often a claim is made again because messages had come
+// in under another agreement meanwhile.
+const placeTries = 5
+
+// claim takes due work and starts it, under a new token. On an error the claim
+// may have been made all the same; it is given back.
+func (l *lane) claim(owner model.InstanceID, limit int) (model.Token, []model.Work, error) {
+	for range placeTries {
+		token, claimed, err := l.claimOnce(owner, limit)
+		switch {
+		case err != nil:
+			return token, nil, err
+		case claimed.Outdated:
+			signal(l.e.member.hurry) // the agreement has changed
+			return token, nil, nil
+		case !claimed.Misplaced:
+			return token, claimed.Works, nil
+		}
+		if err := l.q.place(l); err != nil {
+			return token, nil, err
+		}
+		l.e.Wake(l.q.id()) // it may belong to other partitions
+		l.e.notifier.add(l.q.id())
+	}
+	return 0, nil, nil
+}
+
+func (l *lane) claimOnce(owner model.InstanceID, limit int) (token model.Token, claimed model.Claimed, err error) {
+	token = model.Token(randomID())
 	l.e.running.use(token, 1)
-	var works []model.Work
-	err := l.call("claim", func(ctx context.Context) (err error) {
-		works, err = l.e.store.ClaimWork(ctx, model.ClaimParams{
-			Queue: l.queue.Source.ID, Owner: owner, Token: token, Limit: limit,
-			Start: start, AloneFrom: l.queue.Policy.MaxRetry,
+	floor, done := l.floor.begin()
+	err = l.call("claim", func(ctx context.Context) (err error) {
+		claimed, err = l.e.store.ClaimWork(ctx, model.ClaimParams{
+			Queue: l.q.id(), Owner: owner, Token: token, Limit: limit, Start: true, AloneFrom: l.q.cfg.Policy.MaxRetry,
+			Generation: l.agreed.Generation, KeyID: l.agreed.KeyID, Slots: l.slots,
+			Shared: l.agreed.Order == model.Parallel, Block: l.agreed.Block, Floor: floor,
 		})
 		return err
 	})
 	if err != nil {
 		l.giveBack(token)
 		l.e.running.use(token, -1)
-		return token, nil, err
+		return token, model.Claimed{}, err
 	}
-	if len(works) == 0 {
+	done(claimed.Works)
+	if len(claimed.Works) == 0 {
 		l.e.running.use(token, -1)
-		return token, nil, nil
+		return token, claimed, nil
 	}
 	crashpoint.Hit(crashpoint.AfterClaim)
-	if start {
-		crashpoint.Hit(crashpoint.AfterStart)
-	}
-	return token, works, nil
+	crashpoint.Hit(crashpoint.AfterStart)
+	return token, claimed, nil
 }
 
 func (l *lane) start(token model.Token, works []model.Work) (started []model.Work, err error) {
@@ -179,14 +202,15 @@ func (l *lane) start(token model.Token, works []model.Work) (started []model.Wor
 }
 
 // giveBack returns what is still processing under the token, and what nobody
-// here executes. If that fails, the next heartbeat finds the claim. In serial
-// order that may be too late: the next round owes it first.
+// here executes. If that fails, the next heartbeat finds the claim. Where order
+// counts that may be too late: the next round owes it first.
 func (l *lane) giveBack(token model.Token) (ok bool) {
+	l.floor.lift()
 	err := l.call("give_back", func(ctx context.Context) error {
-		_, err := l.e.store.GiveBack(ctx, l.queue.Source.ID, token)
+		_, err := l.e.store.GiveBack(ctx, l.q.id(), token)
 		return err
 	})
-	if err != nil && l.queue.Order == Serial {
+	if err != nil && l.agreed.Order != model.Parallel {
 		l.owed = append(l.owed, token)
 	}
 	return err == nil
@@ -204,25 +228,39 @@ func (l *lane) giveBackOwed() (ok bool) {
 	return ok
 }
 
+// settleOwed gives back what is owed before the partition is let go, for as
+// long as it is this instance's to give.
+func (l *lane) settleOwed() {
+	for !l.giveBackOwed() && !closed(l.e.stopping) {
+		if id, ok := l.e.member.current(); ok && id != l.owner {
+			return
+		}
+		select {
+		case <-time.After(settleRetryPause):
+		case <-l.e.stopping:
+		}
+	}
+}
+
 func (l *lane) fenced(n int) {
-	l.e.metrics.fenced.WithLabelValues(l.queue.Source.Name).Add(float64(n))
-	l.e.log.Warn("fenced: others hold what this instance had claimed", "source", l.queue.Source.Name, "messages", n)
+	l.e.metrics.fenced.WithLabelValues(l.q.name()).Add(float64(n))
+	l.e.log.Warn("fenced: others hold what this instance had claimed", "source", l.q.name(), "messages", n)
 }
 
 func (l *lane) began(w model.Work) *execution {
 	l.e.running.begin(w)
-	l.e.metrics.running.WithLabelValues(l.queue.Source.Name).Inc()
-	return l.e.execute(l.queue, w)
+	l.e.metrics.running.WithLabelValues(l.q.name()).Inc()
+	return l.e.execute(l.q.cfg, w)
 }
 
 // outcome makes the settlement of an execution that ended. Its done tells
 // everybody who wants to know.
 func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingSettlement {
 	crashpoint.Hit(crashpoint.AfterHandler)
-	name, m := l.queue.Source.Name, l.e.metrics
+	name, m := l.q.name(), l.e.metrics
 	m.running.WithLabelValues(name).Dec()
 	m.handling.WithLabelValues(name).Observe(e.duration.Seconds())
-	s := settlementOf(w, e, l.queue.Policy)
+	s := settlementOf(w, e, l.q.cfg.Policy)
 	late := s.Kind == model.SettleSuccess && e.timedOut
 	return pendingSettlement{s, func(applied, certain bool) {
 		l.e.running.end(w)
@@ -233,14 +271,14 @@ func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingS
 			m.late.WithLabelValues(name).Inc()
 		}
 		m.attempts.WithLabelValues(name, s.Kind.String(), string(s.Reason)).Inc()
-		l.e.cfg.Observe(Event{Queue: l.queue.Source, Work: w, Kind: s.Kind, Reason: s.Reason, Error: s.Error,
+		l.e.cfg.Observe(Event{Queue: l.q.cfg.Source, Work: w, Kind: s.Kind, Reason: s.Reason, Error: s.Error,
 			Duration: e.duration, Wait: s.Delay, Late: late, Lost: !applied && certain})
 		after(applied || !certain)
 	}}
 }
 
 func (l *lane) round(result string, v verdict) verdict {
-	l.e.metrics.rounds.WithLabelValues(l.queue.Source.Name, result).Inc()
+	l.e.metrics.rounds.WithLabelValues(l.q.name(), result).Inc()
 	return v
 }
 

@@ -140,12 +140,12 @@ func TestRecovery(t *testing.T) {
 			}
 		})
 	})
-	for _, order := range []Order{Serial, Parallel} {
+	for _, order := range []model.Order{model.Serial, model.Parallel} {
 		t.Run("IN-14 the last try of one that was lost before runs alone, "+string(order), func(t *testing.T) {
 			var crowd crowd
 			var company atomic.Bool
 			inBubble(t, func(q *QueueConfig) {
-				q.Order = order
+				q.Wants.Order = order
 				q.Policy.MaxRetry = 1
 				q.Policy.Backoff = []time.Duration{time.Second}
 				q.Handler = func(_ context.Context, w model.Work) Result {
@@ -204,8 +204,8 @@ func TestRecovery(t *testing.T) {
 		})
 	})
 	t.Run("IN-14 a claim that was made though its call failed is given back", func(t *testing.T) {
-		for _, order := range []Order{Serial, Parallel} {
-			inBubble(t, func(q *QueueConfig) { q.Order = order }, func(t *testing.T, r *rig) {
+		for _, order := range []model.Order{model.Serial, model.Parallel} {
+			inBubble(t, func(q *QueueConfig) { q.Wants.Order = order }, func(t *testing.T, r *rig) {
 				r.put(nil, "a", "b")
 				r.spy.swallow.Store(2) // the claim, and the first try to give it back
 				e := r.engine()
@@ -229,9 +229,7 @@ func TestTakeOver(t *testing.T) {
 			defer e.Stop()
 			time.Sleep(time.Second) // the next heartbeat is 9 s away
 			former := r.deadInstance(time.Hour)
-			if lease, err := r.store.TakeLease(t.Context(), r.queue.ID, former); err != nil || !lease.Held {
-				t.Fatal(lease, err)
-			}
+			r.take(former)
 			r.put(nil, "old")
 			r.claimAs(former, 1, false)
 			must(t, r.store.LeaveInstance(t.Context(), former))
@@ -245,9 +243,7 @@ func TestTakeOver(t *testing.T) {
 	t.Run("IN-09 a missed lock waits for the whole interval, even if woken", func(t *testing.T) {
 		inBubble(t, func(q *QueueConfig) { q.RoundInterval = 10 * time.Second }, func(t *testing.T, r *rig) {
 			holder := r.deadInstance(time.Hour)
-			if lease, err := r.store.TakeLease(t.Context(), r.queue.ID, holder); err != nil || !lease.Held {
-				t.Fatal(lease, err)
-			}
+			r.take(holder)
 			e := r.engine()
 			defer e.Stop()
 			synctest.Wait()
@@ -261,8 +257,7 @@ func TestTakeOver(t *testing.T) {
 			if n := r.spy.asked.Load() - before; n != 0 {
 				t.Errorf("%d statements before the interval had passed", n)
 			}
-			_, err := r.store.DropLease(t.Context(), r.queue.ID, holder)
-			must(t, err)
+			r.drop(holder)
 			time.Sleep(2 * time.Second)
 			if got := r.bodies(); !slices.Equal(got, []string{"a"}) {
 				t.Errorf("executed %v after the interval", got)
@@ -294,9 +289,9 @@ func TestTakeOver(t *testing.T) {
 		})
 	})
 	t.Run("IN-06 an instance that was declared dead does not start beside itself what it still runs", func(t *testing.T) {
-		for _, order := range []Order{Serial, Parallel} {
+		for _, order := range []model.Order{model.Serial, model.Parallel} {
 			inBubble(t, func(q *QueueConfig) {
-				q.Order = order
+				q.Wants.Order = order
 				q.Handler = func(context.Context, model.Work) Result { time.Sleep(50 * time.Second); return Result{} }
 			}, func(t *testing.T, r *rig) {
 				r.put(nil, "a")
@@ -330,10 +325,10 @@ func TestOutage(t *testing.T) {
 			}
 		})
 	})
-	for _, order := range []Order{Serial, Parallel} {
+	for _, order := range []model.Order{model.Serial, model.Parallel} {
 		t.Run("AC-9 outcomes wait for the store, and nothing runs twice, "+string(order), func(t *testing.T) {
 			inBubble(t, func(q *QueueConfig) {
-				q.Order = order
+				q.Wants.Order = order
 				q.Handler = func(context.Context, model.Work) Result { time.Sleep(time.Second); return Result{} }
 			}, func(t *testing.T, r *rig) {
 				r.put(nil, "a", "b", "c")
@@ -370,9 +365,9 @@ func TestStop(t *testing.T) {
 			}
 		})
 	})
-	for _, order := range []Order{Serial, Parallel} {
+	for _, order := range []model.Order{model.Serial, model.Parallel} {
 		t.Run("IN-04 an attempt that shutdown cuts short is given back, "+string(order), func(t *testing.T) {
-			inBubble(t, func(q *QueueConfig) { q.Order, q.Handler = order, untilTimeout }, func(t *testing.T, r *rig) {
+			inBubble(t, func(q *QueueConfig) { q.Wants.Order, q.Handler = order, untilTimeout }, func(t *testing.T, r *rig) {
 				r.put(nil, "a", "b")
 				e := r.engine()
 				time.Sleep(time.Second)
@@ -390,7 +385,7 @@ func TestStop(t *testing.T) {
 			free := make(chan struct{})
 			inBubble(t, func(q *QueueConfig) {
 				free = make(chan struct{})
-				q.Order = order
+				q.Wants.Order = order
 				q.Handler = func(context.Context, model.Work) Result { <-free; return Result{Err: errors.New("late")} }
 			}, func(t *testing.T, r *rig) {
 				r.put(nil, "a")
@@ -424,7 +419,7 @@ func TestStop(t *testing.T) {
 	t.Run("a loop that stops by itself makes the instance not ready", func(t *testing.T) {
 		inBubble(t, nil, func(t *testing.T, r *rig) {
 			e := r.engineNotStarted()
-			e.lanes[r.queue.ID].gone.Store(true)
+			e.queues[r.queue.ID].gone.Store(true)
 			must(t, e.Start(t.Context()))
 			defer e.Stop()
 			if e.Check() == nil {

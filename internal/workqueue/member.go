@@ -21,7 +21,11 @@ type member struct {
 	lease   time.Duration
 	log     *slog.Logger
 	metrics *Metrics
-	onBeat  func(model.Heartbeat)
+	wants   []model.Want
+	hurry   chan struct{} // the next renewal should come now
+	// onBeat is told what each renewal found; it says whether the next one
+	// should come soon.
+	onBeat func(context.Context, model.Heartbeat) (soon bool)
 
 	mu       sync.Mutex
 	id       model.InstanceID
@@ -38,7 +42,7 @@ func (m *member) join(ctx context.Context) error {
 	before := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, m.callBound())
 	defer cancel()
-	if err := m.store.JoinInstance(ctx, id, m.name, model.Micros(m.lease.Microseconds())); err != nil {
+	if err := m.store.JoinInstance(ctx, id, m.name, model.Micros(m.lease.Microseconds()), m.wants); err != nil {
 		return fmt.Errorf("register this instance: %w", err)
 	}
 	m.set(id, before)
@@ -63,19 +67,27 @@ func (m *member) current() (model.InstanceID, bool) {
 func (m *member) run(ctx context.Context) {
 	for {
 		wait := m.lease / 3
-		if !m.beat(ctx) {
+		switch ok, soon := m.beat(ctx); {
+		case !ok:
 			wait = m.lease / 10
+		case soon:
+			wait = min(wait, soonAgain)
 		}
 		select {
 		case <-time.After(wait):
+		case <-m.hurry:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// soonAgain is how long after a renewal the next one comes while something is
+// about to change.
+const soonAgain = 250 * time.Millisecond
+
 // beat renews once.
-func (m *member) beat(ctx context.Context) bool {
+func (m *member) beat(ctx context.Context) (ok, soon bool) {
 	m.mu.Lock()
 	id := m.id
 	m.mu.Unlock()
@@ -92,7 +104,7 @@ func (m *member) beat(ctx context.Context) bool {
 			m.metrics.storeErrors.WithLabelValues("heartbeat").Inc()
 			m.log.Warn("heartbeat failed", "err", err)
 		}
-		return false
+		return false, false
 	}
 	if hb.Alive {
 		m.set(id, before)
@@ -101,15 +113,14 @@ func (m *member) beat(ctx context.Context) bool {
 		m.log.Warn("this instance was declared dead, its claims are fenced; it registers anew", "instance", id)
 		if err := m.join(ctx); err != nil {
 			m.log.Warn("registering anew failed", "err", err)
-			return false
+			return false, false
 		}
 	}
 	if hb.Buried > 0 {
 		m.metrics.buried.Add(float64(hb.Buried))
 		m.log.Warn("instances whose lease ran out were declared dead", "count", hb.Buried)
 	}
-	m.onBeat(hb)
-	return true
+	return true, m.onBeat(ctx, hb)
 }
 
 // leave declares this instance dead, so that nobody waits for its lease.

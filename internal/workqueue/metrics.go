@@ -22,11 +22,15 @@ type Metrics struct {
 	declaredDead prometheus.Counter
 	buried       prometheus.Counter
 	alonePassed  prometheus.Counter
+	partitions   *prometheus.GaugeVec
+	leasesLost   *prometheus.CounterVec
+	generations  *prometheus.CounterVec
+	placed       *prometheus.CounterVec
 }
 
 // begin makes the series of a source appear before anything has happened.
 func (m *Metrics) begin(source string) {
-	for _, c := range []*prometheus.CounterVec{m.late, m.fenced} {
+	for _, c := range []*prometheus.CounterVec{m.late, m.fenced, m.leasesLost, m.generations, m.placed} {
 		c.WithLabelValues(source)
 	}
 	for _, kind := range []model.SettleKind{model.SettleRetry, model.SettleFailed, model.SettleRelease} {
@@ -37,6 +41,7 @@ func (m *Metrics) begin(source string) {
 		m.rounds.WithLabelValues(source, result)
 	}
 	m.running.WithLabelValues(source)
+	m.partitions.WithLabelValues(source)
 }
 
 // doubtfulClaim labels what was given back from a claim that nobody knows of.
@@ -68,12 +73,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Instances that this process declared dead."}),
 		alonePassed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: "alone_postponed_total",
 			Help: "Last attempts that had to run alone and were put off, since others would not end in time."}),
+		partitions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: "queue", Name: "partitions",
+			Help: "Partitions of a keyed source that this process holds."}, []string{"source"}),
+		leasesLost:  counter("leases_lost_total", "Leases that turned out to be another instance's while this one worked under them.", "source"),
+		generations: counter("order_changes_total", "Changes of a source's order that this process went along with.", "source"),
+		placed:      counter("placed_total", "Waiting messages that were placed by another key than they were kept by.", "source"),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.attempts, m.handling, m.late, m.fenced, m.recovered, m.rounds, m.running, m.storeErrors,
-		m.unsettled, m.declaredDead, m.buried, m.alonePassed} {
+		m.unsettled, m.declaredDead, m.buried, m.alonePassed, m.partitions, m.leasesLost, m.generations, m.placed} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the queue's metrics: %w", err)
 		}

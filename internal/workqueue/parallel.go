@@ -7,24 +7,25 @@ import (
 // parallelRound claims as much due work as there are free slots, and starts
 // it. It waits for no handler: executions end, and are settled, on their own.
 func (l *lane) parallelRound(woken bool) verdict {
-	if !l.e.completer.waitForRoom(l.e.stopping) || !l.acquire(l.e.stopping) {
+	q := l.q
+	if !l.e.completer.waitForRoom(l.over) || !q.acquire(l.over) {
 		return rest
 	}
-	if !l.enabled.Load() { // switched off while it waited
-		<-l.slots
+	if !q.enabled.Load() { // switched off while it waited
+		<-q.slots
 		return off
 	}
-	if l.tripped() { // looked at with a free slot in hand: what ended before it has counted
-		<-l.slots
+	if q.tripped() { // looked at with a free slot in hand: what ended before it has counted
+		<-q.slots
 		return l.round("tripped", restFull)
 	}
 	taken := 1
-	for taken < l.queue.BatchSize && l.tryAcquire() {
+	for taken < q.cfg.BatchSize && q.tryAcquire() {
 		taken++
 	}
 	started, verdict := l.fill(taken, woken)
 	for range taken - started {
-		<-l.slots
+		<-q.slots
 	}
 	return verdict
 }
@@ -40,16 +41,16 @@ func (l *lane) fill(n int, woken bool) (started int, v verdict) {
 			return 0, l.round("idle", rest)
 		}
 	}
-	id, ok := l.e.member.current()
+	id, ok := l.mayClaim()
 	if !ok {
 		return 0, l.round("error", restFull)
 	}
 	// Claimed work is started work here: whoever must be alone waits for it.
-	if !l.e.gate.enter(l.e.stopping) {
+	if !l.e.gate.enter(l.over) {
 		return 0, rest
 	}
 	defer l.e.gate.leave()
-	token, works, err := l.claim(id, n, true)
+	token, works, err := l.claim(id, n)
 	if err != nil {
 		return 0, l.round("error", restFull)
 	}
@@ -58,7 +59,7 @@ func (l *lane) fill(n int, woken bool) (started int, v verdict) {
 	}
 	l.e.running.use(token, len(works)-1) // one use for each; claim made the first
 	for _, w := range works {
-		if needsCompanyOfNone(w, l.queue.Policy) {
+		if needsCompanyOfNone(w, l.q.cfg.Policy) {
 			go l.executeAlone(w)
 			continue
 		}
@@ -80,12 +81,12 @@ func (l *lane) executeBeside(w model.Work) {
 func (l *lane) executeAlone(w model.Work) {
 	release := func() {
 		l.e.running.use(w.Token, -1)
-		<-l.slots
+		<-l.q.slots
 	}
-	leave, ok := l.e.gate.enterAlone(l.e.stopping, l.queue.Timeout)
+	leave, ok := l.e.gate.enterAlone(l.over, l.q.cfg.Timeout)
 	if !ok {
 		l.e.metrics.alonePassed.Inc()
-		l.e.completer.settle(putOff(w, l.queue))
+		l.e.completer.settle(putOff(w, l.q.cfg))
 		release()
 		return
 	}
@@ -103,47 +104,40 @@ func (l *lane) executeAlone(w model.Work) {
 func (l *lane) finish(w model.Work, leave func()) {
 	e, _ := l.began(w).wait(nil)
 	if e.timedOut {
-		l.streak.Add(1)
+		l.q.streak.Add(1)
 	} else {
-		l.streak.Store(0)
+		l.q.streak.Store(0)
 	}
 	l.e.completer.submit(l.outcome(w, e, func(bool) {
 		leave()
 		l.e.running.use(w.Token, -1)
 	}))
-	<-l.slots
+	<-l.q.slots
 }
 
-func (l *lane) tripped() bool {
-	if l.streak.Load() < int64(l.queue.TripAfter) {
+func (q *queue) tripped() bool {
+	if q.streak.Load() < int64(q.cfg.TripAfter) {
 		return false
 	}
-	l.streak.Store(0)
-	l.e.log.Warn("claiming pauses for a round: too many timeouts in a row", "source", l.queue.Source.Name, "timeouts", l.queue.TripAfter)
+	q.streak.Store(0)
+	q.e.log.Warn("claiming pauses for a round: too many timeouts in a row", "source", q.name(), "timeouts", q.cfg.TripAfter)
 	return true
 }
 
-func (l *lane) acquire(stop <-chan struct{}) bool {
+func (q *queue) acquire(stop <-chan struct{}) bool {
 	select {
-	case l.slots <- struct{}{}:
+	case q.slots <- struct{}{}:
 		return true
 	case <-stop:
 		return false
 	}
 }
 
-func (l *lane) tryAcquire() bool {
+func (q *queue) tryAcquire() bool {
 	select {
-	case l.slots <- struct{}{}:
+	case q.slots <- struct{}{}:
 		return true
 	default:
 		return false
-	}
-}
-
-// drainSlots waits until nothing of this lane executes any more.
-func (l *lane) drainSlots() {
-	for range cap(l.slots) {
-		l.slots <- struct{}{}
 	}
 }

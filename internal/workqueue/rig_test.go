@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,7 +58,7 @@ func inBubble(t *testing.T, change func(*QueueConfig), f func(t *testing.T, r *r
 		if change != nil {
 			change(&r.cfg)
 		}
-		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: r.cfg.WithDefaults().Policy}})
+		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: r.cfg.WithDefaults().Policy, Wants: r.cfg.WithDefaults().Wants}})
 		must(t, err)
 		r.queue = sources[0]
 		f(t, r)
@@ -98,11 +99,18 @@ func (r *rig) put(e *Engine, bodies ...string) {
 	for _, body := range bodies {
 		id, err := uuid.NewV7()
 		must(r.t, err)
-		must(r.t, r.store.PutMessages(r.t.Context(), model.PutPending, []model.NewMessage{{ID: id, Source: r.queue.ID, Body: []byte(body)}}))
+		_, err = r.store.PutMessages(r.t.Context(), model.PutPending, []model.NewMessage{{ID: id, Source: r.queue.ID, Body: []byte(body), Key: r.key(body)}})
+		must(r.t, err)
 	}
 	if e != nil {
 		e.Wake(r.queue.ID)
 	}
+}
+
+// key is what stands before a colon.
+func (r *rig) key(body string) model.Key {
+	key, _, _ := strings.Cut(body, ":")
+	return r.queue.Agreed.KeyOf([]byte(key))
 }
 
 func (r *rig) calls() []start {
@@ -147,24 +155,40 @@ func (r *rig) view(body string) (model.MessageView, []model.AttemptView) {
 func (r *rig) deadInstance(leaseFor time.Duration) model.InstanceID {
 	r.t.Helper()
 	id := model.InstanceID(randomID())
-	must(r.t, r.store.JoinInstance(r.t.Context(), id, "doomed", model.Micros(leaseFor.Microseconds())))
+	must(r.t, r.store.JoinInstance(r.t.Context(), id, "doomed", model.Micros(leaseFor.Microseconds()), nil))
 	return id
 }
 
 func (r *rig) claimAs(owner model.InstanceID, limit int, start bool) (model.Token, []model.Work) {
 	r.t.Helper()
 	token := model.Token(randomID())
-	works, err := r.store.ClaimWork(r.t.Context(), model.ClaimParams{Queue: r.queue.ID, Owner: owner, Token: token, Limit: limit, Start: start, AloneFrom: 1 << 20})
+	claimed, err := r.store.ClaimWork(r.t.Context(), model.ClaimParams{Queue: r.queue.ID, Owner: owner, Token: token, Limit: limit, Start: start, AloneFrom: 1 << 20,
+		Generation: r.queue.Agreed.Generation, KeyID: r.queue.Agreed.KeyID, Slots: r.queue.Agreed.SlotsOf(0)})
 	must(r.t, err)
-	return token, works
+	return token, claimed.Works
+}
+
+func (r *rig) take(id model.InstanceID) {
+	r.t.Helper()
+	leases, err := r.store.TakeLeases(r.t.Context(), id, []model.Partition{{Queue: r.queue.ID}})
+	must(r.t, err)
+	if !leases[0].Held {
+		r.t.Fatal("the lease could not be taken")
+	}
+}
+
+func (r *rig) drop(id model.InstanceID) {
+	r.t.Helper()
+	_, err := r.store.DropLeases(r.t.Context(), id, []model.Partition{{Queue: r.queue.ID}})
+	must(r.t, err)
 }
 
 // spyStore counts the calls of a store, and makes them fail when told to.
 type spyStore struct {
 	Store
-	asked    atomic.Int64 // AnyDue, TakeLease and ClaimWork
+	asked    atomic.Int64 // DueWork, TakeLeases and ClaimWork
 	down     atomic.Bool
-	lookDown atomic.Bool  // AnyDue alone
+	lookDown atomic.Bool  // DueWork alone
 	swallow  atomic.Int64 // how many claims are made, and then said to have failed
 }
 
@@ -177,32 +201,32 @@ func (s *spyStore) check() error {
 	return nil
 }
 
-func (s *spyStore) AnyDue(ctx context.Context, q model.SourceID) (bool, error) {
+func (s *spyStore) DueWork(ctx context.Context, p model.DueParams) (model.Due, error) {
 	s.asked.Add(1)
 	if err := s.check(); err != nil || s.lookDown.Load() {
-		return false, errDown
+		return model.Due{}, errDown
 	}
-	return s.Store.AnyDue(ctx, q)
+	return s.Store.DueWork(ctx, p)
 }
 
-func (s *spyStore) TakeLease(ctx context.Context, q model.SourceID, id model.InstanceID) (model.Lease, error) {
-	s.asked.Add(1)
-	if err := s.check(); err != nil {
-		return model.Lease{}, err
-	}
-	return s.Store.TakeLease(ctx, q, id)
-}
-
-func (s *spyStore) ClaimWork(ctx context.Context, p model.ClaimParams) ([]model.Work, error) {
+func (s *spyStore) TakeLeases(ctx context.Context, id model.InstanceID, partitions []model.Partition) ([]model.Lease, error) {
 	s.asked.Add(1)
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	works, err := s.Store.ClaimWork(ctx, p)
-	if err == nil && s.swallow.Add(-1) >= 0 {
-		return nil, errDown
+	return s.Store.TakeLeases(ctx, id, partitions)
+}
+
+func (s *spyStore) ClaimWork(ctx context.Context, p model.ClaimParams) (model.Claimed, error) {
+	s.asked.Add(1)
+	if err := s.check(); err != nil {
+		return model.Claimed{}, err
 	}
-	return works, err
+	claimed, err := s.Store.ClaimWork(ctx, p)
+	if err == nil && s.swallow.Add(-1) >= 0 {
+		return model.Claimed{}, errDown
+	}
+	return claimed, err
 }
 
 func (s *spyStore) GiveBack(ctx context.Context, q model.SourceID, token model.Token) (int, error) {

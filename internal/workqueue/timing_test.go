@@ -89,10 +89,10 @@ func TestRounds(t *testing.T) {
 			}
 		})
 	})
-	for _, order := range []Order{Serial, Parallel} {
+	for _, order := range []model.Order{model.Serial, model.Parallel} {
 		t.Run("IN-08 switching off starts no more, also of what is claimed or waits for a slot, "+string(order), func(t *testing.T) {
 			inBubble(t, func(q *QueueConfig) {
-				q.Order, q.Concurrency = order, 1
+				q.Wants.Order, q.Concurrency = order, 1
 				q.Handler = func(context.Context, model.Work) Result { time.Sleep(3 * time.Second); return Result{} }
 			}, func(t *testing.T, r *rig) {
 				r.put(nil, numbered("m", 40)...)
@@ -236,11 +236,8 @@ func TestTimeouts(t *testing.T) {
 				t.Errorf("%d still processing after the trip", s.Processing)
 			}
 			other := r.deadInstance(time.Minute)
-			if lease, err := r.store.TakeLease(t.Context(), r.queue.ID, other); err != nil || !lease.Held {
-				t.Errorf("the lease was not let go: %+v, %v", lease, err)
-			}
-			_, err := r.store.DropLease(t.Context(), r.queue.ID, other)
-			must(t, err)
+			r.take(other)
+			r.drop(other)
 			e.Wake(r.queue.ID)
 			time.Sleep(8 * time.Second)
 			if got := r.bodies(); len(got) != 3 {
@@ -348,7 +345,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestParallel(t *testing.T) {
-	parallel := func(q *QueueConfig) { q.Order, q.Concurrency = Parallel, 8 }
+	parallel := func(q *QueueConfig) { q.Wants.Order, q.Concurrency = model.Parallel, 8 }
 	t.Run("IN-06 parallel executes at most concurrency at once, slow ones delay no other", func(t *testing.T) {
 		var crowd crowd
 		inBubble(t, func(q *QueueConfig) {
