@@ -35,12 +35,15 @@ func CompileKey(source string) (*Key, error) {
 
 // Eval returns the key of a push in a form in which two keys are the same bytes if and only if they are equal. It is never empty and at most MaxKey bytes long.
 //
-// An error means that this push has no key: beside what stops Program.Eval, that is a value that is null, absent, an object, a list with nothing in it or
-// with a list in it, a text with U+FFFD in it, which is how bytes that are no text are read, and a key that is too long. Its text is like that of Program.Eval's errors.
+// An error means that this push has no key: beside what stops Program.Eval, that is a value that is null, absent, an object, a string or a list with
+// nothing in it (senders fill in "" for what they do not know), a list with a list in it, a text with U+FFFD in it, which is how bytes that are no text are read, and a key that is too long. Its text is like that of Program.Eval's errors.
 func (k *Key) Eval(in Input) ([]byte, error) {
 	s := k.program.begin(in)
 	defer k.program.end(s)
-	root := k.program.root
+	return s.key(k.program.root)
+}
+
+func (s *state) key(root *node) ([]byte, error) {
 	if root.parts != nil {
 		return s.keyOfParts(root.parts)
 	}
@@ -51,7 +54,11 @@ func (k *Key) Eval(in Input) ([]byte, error) {
 	if v.kind == kindArray {
 		return s.keyOfList(root, v)
 	}
-	return s.appendKey(nil, root, v)
+	key, err := s.appendKey(nil, root, v)
+	if len(key) == len(emptyString) && key[0] == keyString {
+		return nil, evalError(root.called() + " is empty, used as a key")
+	}
+	return key, err
 }
 
 // The bytes that a key's parts begin with. Each part tells its own length, and a list how many there are, so that no two keys are written alike.
@@ -62,6 +69,8 @@ const (
 	keyString = 's' // then the length, and the bytes
 	keyList   = 'l' // then how many parts, and these
 )
+
+var emptyString = [...]byte{keyString, 0}
 
 // keyOfParts is for a list that the expression spells out: errors can tell which part it is.
 func (s *state) keyOfParts(parts []*node) ([]byte, error) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,7 +24,9 @@ import (
 // instantKeeper keeps nothing, at once.
 type instantKeeper struct{}
 
-func (instantKeeper) PutMessages(context.Context, model.Put, []model.NewMessage) error { return nil }
+func (instantKeeper) PutMessages(context.Context, model.Put, []model.NewMessage) ([]int, error) {
+	return nil, nil
+}
 
 // bareHandler is what a door is measured against: it reads the body and answers.
 var bareHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,4 +173,45 @@ func benchHandler(b *testing.B, handler http.Handler) {
 			handler.ServeHTTP(w, r)
 		}
 	})
+}
+
+// nowhere is a response that nobody reads.
+type nowhere struct{ header http.Header }
+
+func (w nowhere) Header() http.Header         { return w.header }
+func (w nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (w nowhere) WriteHeader(int)             {}
+
+// BenchmarkKeys is one push after the other through the door alone: keys cost
+// only those sources that have them.
+func BenchmarkKeys(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		agreed model.Agreed
+		dedup  Dedup
+	}{
+		{"none", model.Agreed{}, Dedup{}},
+		{"order", keyed(1, `headers["X-Customer"]`), Dedup{}},
+		{"dedup", model.Agreed{}, Dedup{Key: compileKey(b, "body.msgType")}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			w := startWriter(b, WriterConfig{Keeper: instantKeeper{}})
+			d, err := NewDoor(DoorConfig{Writer: w, Sources: []Source{{Name: "a", ID: 1, Verifier: verifier(b, "none", verify.Config{}), Dedup: c.dedup}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			d.SetAgreed(1, c.agreed)
+			body := bytes.NewReader(nil)
+			r := &http.Request{
+				Method: http.MethodPost, URL: &url.URL{Path: "/in/a"}, Host: "h", ContentLength: int64(len(benchBody)), Body: io.NopCloser(body),
+				Header: http.Header{"Content-Type": {"application/json"}, "X-Customer": {"1"}},
+			}
+			response := nowhere{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				body.Reset(benchBody)
+				d.ServeHTTP(response, r)
+			}
+		})
+	}
 }

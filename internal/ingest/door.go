@@ -36,6 +36,7 @@ type Source struct {
 	Verifier verify.Verifier // required: "no verification" is one, too
 	// Accept says whether a push is of this source's kind. Default: all are.
 	Accept       *expression.Program
+	Dedup        Dedup
 	Acknowledge  Acknowledge
 	AnswerWithin time.Duration // from the request's headers to the answer, default 2 s, at most MaxAnswerWithin
 	BodyLimit    int64         // bytes, default 1 MiB; at most half of the door's memory
@@ -72,6 +73,7 @@ type DoorConfig struct {
 type Door struct {
 	writer    *Writer
 	sources   map[string]*source
+	byID      map[model.SourceID]*source
 	unknown   *source // stands for every name that is no source
 	memory    *memory
 	sanitizer sanitizer
@@ -85,6 +87,8 @@ type Door struct {
 // source is a Source made ready.
 type source struct {
 	Source
+	agreeMu sync.Mutex             // held by SetAgreed
+	keying  atomic.Pointer[keying] // nil: no keys
 	inUse   atomic.Int64
 	account account
 	lane    *lane
@@ -104,6 +108,7 @@ func NewDoor(config DoorConfig) (*Door, error) {
 	d := &Door{
 		writer:    config.Writer,
 		sources:   make(map[string]*source, len(config.Sources)),
+		byID:      make(map[model.SourceID]*source, len(config.Sources)),
 		memory:    &memory{bound: orDefault(config.Memory, 256<<20)},
 		sanitizer: sanitizer{hash: config.Hash},
 		log:       config.Log,
@@ -123,6 +128,7 @@ func NewDoor(config DoorConfig) (*Door, error) {
 			return nil, fmt.Errorf("door: source %q: %w", s.Name, err)
 		}
 		d.sources[s.Name] = ready
+		d.byID[s.ID] = ready
 	}
 	d.unknown = &source{Source: Source{AnswerWithin: DefaultAnswerWithin}}
 	d.unknown.metrics = metrics.forSource(unknownSource, &d.unknown.inUse, 0)
@@ -136,6 +142,7 @@ func (d *Door) ready(s Source, metrics *doorMetrics) (*source, error) {
 	s.AnswerWithin = orDefault(s.AnswerWithin, DefaultAnswerWithin)
 	s.BodyLimit = orDefault(s.BodyLimit, 1<<20)
 	s.Concurrency = orDefault(s.Concurrency, 256)
+	s.Dedup.Window = orDefault(s.Dedup.Window, defaultWindow)
 	s.Acknowledge.Status = orDefault(s.Acknowledge.Status, http.StatusOK)
 	switch {
 	case s.Name == "" || strings.Contains(s.Name, "/") || s.Name == unknownSource:

@@ -14,6 +14,11 @@ import (
 	"github.com/posthouse/posthouse/internal/model"
 )
 
+type dedupKey struct {
+	source model.SourceID
+	hash   [32]byte
+}
+
 // fakeKeeper keeps in memory, and fails as it is told to.
 type fakeKeeper struct {
 	// before runs before each call, with its messages; its error is the call's.
@@ -24,12 +29,13 @@ type fakeKeeper struct {
 	mu    sync.Mutex
 	kept  []model.NewMessage // copies, in order, each id once
 	known map[uuid.UUID]bool
+	keys  map[dedupKey]uuid.UUID
 	calls [][]model.NewMessage
 }
 
-func (k *fakeKeeper) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error {
+func (k *fakeKeeper) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error) {
 	if put != model.PutPending {
-		return &model.Error{Code: model.CodeInvalid, Op: "put", Err: errors.New("the door keeps as pending")}
+		return nil, &model.Error{Code: model.CodeInvalid, Op: "put", Err: errors.New("the door keeps as pending")}
 	}
 	copies := make([]model.NewMessage, len(messages))
 	for i, m := range messages {
@@ -41,7 +47,7 @@ func (k *fakeKeeper) PutMessages(ctx context.Context, put model.Put, messages []
 	k.mu.Unlock()
 	if k.before != nil {
 		if err := k.before(ctx, messages); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for i, m := range messages { // whoever uses a buffer again too early is caught here
@@ -51,9 +57,17 @@ func (k *fakeKeeper) PutMessages(ctx context.Context, put model.Put, messages []
 	}
 	k.mu.Lock()
 	if k.known == nil {
-		k.known = make(map[uuid.UUID]bool)
+		k.known, k.keys = make(map[uuid.UUID]bool), make(map[dedupKey]uuid.UUID)
 	}
-	for _, m := range copies {
+	for i, m := range copies {
+		if m.Dedup.Window > 0 {
+			key := dedupKey{m.Source, m.Dedup.Hash}
+			if first, ok := k.keys[key]; ok && first != m.ID {
+				duplicates = append(duplicates, i)
+				continue
+			}
+			k.keys[key] = m.ID
+		}
 		if !k.known[m.ID] {
 			k.known[m.ID] = true
 			k.kept = append(k.kept, m)
@@ -61,9 +75,11 @@ func (k *fakeKeeper) PutMessages(ctx context.Context, put model.Put, messages []
 	}
 	k.mu.Unlock()
 	if k.after != nil {
-		return k.after(messages)
+		if err := k.after(messages); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	return duplicates, nil
 }
 
 // all returns what was kept.

@@ -31,6 +31,8 @@ type row struct {
 	tried      bool // the store was asked before, and may have kept it
 	next, prev *row
 
+	duplicate bool // by the last call of the Keeper; the loop's own
+
 	done  chan error  // capacity 1: answering never blocks
 	timer *time.Timer // stopped between two uses
 
@@ -54,7 +56,7 @@ type lane struct {
 	rows       int
 	active     bool  // is in queue.active
 	next       *lane // in queue.active
-	kept       int   // scratch of one flush
+	kept       int   // scratch of one flush: rows that are new
 }
 
 func (l *lane) push(r *row) {

@@ -105,9 +105,15 @@ func (d *Door) receive(v *visit) (res result) {
 		return resultEmpty
 	}
 	if wanted, err := s.accepts(v); err != nil {
-		v.row.msg.Check = model.CleanError(err.Error())
+		v.note("", err)
 	} else if !wanted {
 		return resultNotKept
+	}
+	if s.Dedup.Key != nil {
+		var err error
+		if v.row.msg.Dedup, err = s.Dedup.dedupOf(v.input()); err != nil {
+			v.note("dedup: ", err)
+		}
 	}
 	return d.keep(v)
 }
@@ -210,13 +216,27 @@ func (s *source) accepts(v *visit) (wanted bool, err error) {
 			err = &panicError{value: p} // a push that cannot be judged is kept, whatever the reason
 		}
 	}()
-	return s.Accept.Eval(expression.Input{
+	return s.Accept.Eval(v.input())
+}
+
+// input is the push as it came.
+func (v *visit) input() expression.Input {
+	return expression.Input{
 		Body:        v.row.msg.Body,
 		Header:      v.r.Header,
 		RawQuery:    v.r.URL.RawQuery,
 		ContentType: v.r.Header.Get("Content-Type"),
 		Size:        v.size,
-	})
+	}
+}
+
+// note writes down beside the message which expression could not be evaluated, and why.
+func (v *visit) note(which string, why error) {
+	check := which + why.Error()
+	if earlier := v.row.msg.Check; earlier != "" {
+		check = earlier + "; " + check
+	}
+	v.row.msg.Check = model.CleanError(check)
 }
 
 // keep makes the message and waits until it is kept.
@@ -237,6 +257,12 @@ func (d *Door) keep(v *visit) result {
 	r.msg.ContentType = contentType(v.r.Header)
 	r.msg.Headers = head[:headers:headers]
 	r.msg.Query = head[headers:]
+	if k := v.source.keying.Load(); k != nil && k.err == nil {
+		var why error
+		if r.msg.Key, why = k.place(&r.msg); why != nil {
+			v.note("key: ", why)
+		}
+	}
 	r.ctx = v.r.Context()
 	r.deadline = v.deadline
 	unchecked := r.msg.Check != ""

@@ -19,7 +19,7 @@ const (
 // The words of Reject.Kind.
 const (
 	RejectRefused = "refused"  // answered 4xx
-	RejectNotKept = "not_kept" // acknowledged, and not kept
+	RejectNotKept = "not_kept" // acknowledged, and not kept: unwanted, or a duplicate
 )
 
 // Reject is one push that was turned away, as an operator sees it. What was

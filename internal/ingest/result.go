@@ -13,8 +13,9 @@ type result uint8
 
 const (
 	resultKept          result = iota
-	resultKeptUnchecked        // kept, though accept could not be evaluated
+	resultKeptUnchecked        // kept, though an expression could not be evaluated
 	resultNotKept              // accept said false
+	resultDuplicate            // the same was kept before
 	resultEmpty
 
 	resultMethod
@@ -56,6 +57,7 @@ var answers = [results]answerKind{
 	resultKept:          {label: "kept"},
 	resultKeptUnchecked: {label: "kept_unchecked"},
 	resultNotKept:       {label: "not_kept", cause: "accept is false"},
+	resultDuplicate:     {label: "duplicate", cause: "duplicate"},
 	resultEmpty:         {label: "empty", cause: "the body is empty"},
 
 	resultMethod:        {label: "refused_method", status: http.StatusMethodNotAllowed, detail: "Only POST is taken here.", cause: "the method is not POST"},
@@ -131,6 +133,8 @@ func (r result) write(w http.ResponseWriter) {
 // resultOf maps what the Writer said.
 func resultOf(err error) result {
 	switch {
+	case errors.Is(err, ErrDuplicate):
+		return resultDuplicate
 	case errors.Is(err, ErrBusy):
 		return resultBusyQueue
 	case errors.Is(err, ErrStopped):

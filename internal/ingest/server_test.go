@@ -80,7 +80,7 @@ func TestServerTimes(t *testing.T) {
 // slowKeeper takes its time.
 type slowKeeper struct{ takes time.Duration }
 
-func (k slowKeeper) PutMessages(context.Context, model.Put, []model.NewMessage) error {
+func (k slowKeeper) PutMessages(context.Context, model.Put, []model.NewMessage) ([]int, error) {
 	time.Sleep(k.takes)
-	return nil
+	return nil, nil
 }

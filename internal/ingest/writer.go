@@ -19,12 +19,15 @@ import (
 // CodeRejected: one of them is at fault, now and later. CodeUnavailable: none
 // is, and whether they were kept is unknown. It lets go of the messages and of
 // what they refer to before it returns, and returns soon after ctx has ended.
+// Those of which the same is kept already are not kept; it returns their places.
 type Keeper interface {
-	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
+	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error)
 }
 
 // Why Keep did not keep.
 var (
+	// ErrDuplicate: the same is kept already, durably. Nothing more is to be done.
+	ErrDuplicate = errors.New("the same message is kept already")
 	// ErrBusy: as much waits already as may wait.
 	ErrBusy = errors.New("too many messages wait to be kept")
 	// ErrStopped: the Writer has been stopped, or is stopping.
@@ -43,7 +46,7 @@ var (
 type WriterConfig struct {
 	Keeper Keeper // required
 	// OnKept is told after each commit, once per source, how many messages it
-	// brought. It must return at once.
+	// brought; not of a source of which it brought none. It must return at once.
 	OnKept func(source model.SourceID, n int)
 	// Log is told when the store becomes unavailable and when it is back.
 	// Default: nothing is logged.
@@ -192,7 +195,7 @@ func (w *Writer) Stop() {
 // maxWait is how long Keep waits where its context has no deadline.
 const maxWait = time.Hour
 
-// Keep returns nil once m is committed, and ErrBusy, ErrStopped, ErrLate,
+// Keep returns nil once m is committed, and ErrDuplicate, ErrBusy, ErrStopped, ErrLate,
 // ErrHungUp, ErrUnknown, ErrUnavailable or the store's own error otherwise. The
 // store may go on reading what m refers to until its call has ended, which
 // after ErrUnknown may be later.
@@ -233,7 +236,7 @@ func (w *Writer) recycle(r *row) {
 	}
 	r.msg = model.NewMessage{}
 	r.ctx, r.lane = nil, nil
-	r.state, r.tried = rowIdle, false
+	r.state, r.tried, r.duplicate = rowIdle, false, false
 	w.pool.Put(r)
 }
 
@@ -367,7 +370,7 @@ const maxStrikes = 32
 // flush keeps rows and answers them. Rows that the store refuses fail alone.
 func (w *Writer) flush(rows []*row) {
 	started := time.Now()
-	err := w.put(rows, started)
+	duplicates, err := w.put(rows, started)
 	now := time.Now()
 	code := model.CodeOf(err)
 	switch {
@@ -379,7 +382,7 @@ func (w *Writer) flush(rows []*row) {
 	switch {
 	case err == nil:
 		w.strikes = 0
-		w.metrics.batchRows.Observe(float64(len(rows)))
+		w.metrics.batchRows.Observe(float64(len(rows) - duplicates))
 		w.metrics.flushSeconds.Observe(now.Sub(started).Seconds())
 		w.outage.over(now)
 		w.answer(rows, nil)
@@ -411,12 +414,14 @@ func (w *Writer) strike(code model.Code) {
 	}
 }
 
-// put calls the Keeper, no longer than somebody waits for one of the rows.
-func (w *Writer) put(rows []*row, now time.Time) (err error) {
+// put calls the Keeper, no longer than somebody waits for one of the rows, and
+// says how many of them turned out to be duplicates.
+func (w *Writer) put(rows []*row, now time.Time) (duplicates int, err error) {
 	until := rows[0].deadline
 	w.messages = w.messages[:0]
 	for _, r := range rows {
 		w.messages = append(w.messages, r.msg)
+		r.duplicate = false
 		if r.deadline.After(until) {
 			until = r.deadline
 		}
@@ -435,7 +440,14 @@ func (w *Writer) put(rows []*row, now time.Time) (err error) {
 			err = &model.Error{Code: model.CodeUnavailable, Op: "put messages", Err: ctx.Err()}
 		}
 	}()
-	return w.config.Keeper.PutMessages(ctx, model.PutPending, w.messages)
+	places, err := w.config.Keeper.PutMessages(ctx, model.PutPending, w.messages)
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range places {
+		rows[i].duplicate = true
+	}
+	return len(places), nil
 }
 
 // answer tells those who wait for rows how it ended, and then, where it ended
@@ -446,10 +458,12 @@ func (w *Writer) answer(rows []*row, err error) {
 	w.waiting = w.waiting[:0]
 	w.gone = w.gone[:0]
 	for _, r := range rows {
-		if r.lane.kept == 0 {
-			w.touched = append(w.touched, r.lane)
+		if !r.duplicate {
+			if r.lane.kept == 0 {
+				w.touched = append(w.touched, r.lane)
+			}
+			r.lane.kept++
 		}
-		r.lane.kept++
 		if r.state == rowAbandoned {
 			w.gone = append(w.gone, r)
 			continue
@@ -459,7 +473,11 @@ func (w *Writer) answer(rows []*row, err error) {
 	}
 	w.mu.Unlock()
 	for _, r := range w.waiting {
-		r.done <- err
+		if err == nil && r.duplicate {
+			r.done <- ErrDuplicate
+		} else {
+			r.done <- err
+		}
 	}
 	w.recycleGone()
 	for _, l := range w.touched {
