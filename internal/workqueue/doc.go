@@ -4,10 +4,11 @@
 //
 // It promises that a message which was kept is executed at least once and ends
 // in success or failed, that no message is executed twice at the same time
-// while processes live and keep their leases, and that in serial order the
-// first attempts start in the order of (due_at, seq), one executor at a time in
-// the whole cluster. It does not promise exactly once: a process may die after
-// its handler has taken effect and before that is written down.
+// while processes live and keep their leases, and that first attempts start in
+// the order of (due_at, seq): of a whole queue in serial order, of each key in
+// keyed order, by one executor at a time in the whole cluster. It does not
+// promise exactly once: a process may die after its handler has taken effect and
+// before that is written down.
 //
 // The store is authoritative for every state (package model draws them). What
 // this package keeps in memory may be lost at any moment: it only decides what
@@ -17,7 +18,17 @@
 //	       ── recoverer   after every heartbeat: orphans back to pending, or failed
 //	       ── completer   gathers what came of executions, settles it in batches
 //	       ── gate        everybody in, or one alone
-//	       ── lane …      one per queue: serial rounds, or parallel slots
+//	       ── balancer    shares the partitions of keyed queues out among instances
+//	       ── notifier    wakes other instances, and is woken by them
+//	       ── queue …     one agreement after the other, each worked on by
+//	            └─ lane … serial rounds, parallel slots, or one for each partition held
+//
+// What order a queue has is agreed between all instances, whatever their
+// configurations say: the agreement is a fact in the store, with a generation
+// that each claim must show. When all living instances want another one, the
+// queue drains (nothing is claimed until nothing is processing), and the next
+// generation begins. What waits then and was kept under other keys is placed
+// anew before anything is claimed, so that it keeps its order.
 //
 // Locks are never held together, nor while the store or a handler is called.
 package workqueue
