@@ -21,7 +21,7 @@ func benchStore(b *testing.B) (*Store, model.SourceID) {
 	if _, err := s.MigrateUp(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	sources, err := s.Register(b.Context(), []model.SourceSpec{{Name: "bench"}})
+	sources, err := s.Register(b.Context(), []model.SourceSpec{{Name: "bench", Wants: model.Ordering{Order: model.Serial, Partitions: 1}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func benchPut(b *testing.B, s *Store, source model.SourceID) {
 			Headers: []byte("Content-Type: application/json\r\nUser-Agent: bench\r\n"), Body: bytes.Repeat([]byte("x"), 1024),
 		}
 	}
-	if err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
+	if _, err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -56,7 +56,7 @@ func BenchmarkWork(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			ctx := b.Context()
 			s, source := benchStore(b)
-			if err := s.JoinInstance(ctx, 1, "bench", 1e9); err != nil {
+			if err := s.JoinInstance(ctx, 1, "bench", 1e9, nil); err != nil {
 				b.Fatal(err)
 			}
 			token := model.Token(1)
@@ -65,7 +65,9 @@ func BenchmarkWork(b *testing.B) {
 				benchPut(b, s, source)
 				b.StartTimer()
 				token++
-				work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: token, Limit: benchBatch, Start: atOnce, AloneFrom: 3})
+				claimed, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: token, Limit: benchBatch,
+					Generation: 1, Slots: []model.Slot{0}, Start: atOnce, AloneFrom: 3})
+				work := claimed.Works
 				if err == nil && !atOnce {
 					seqs := make([]model.Seq, len(work))
 					for i, w := range work {

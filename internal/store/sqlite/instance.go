@@ -15,10 +15,10 @@ const leftStarted = `(SELECT count(*) FROM posthouse_source s CROSS JOIN posthou
 // forgetAfter is how long a dead instance is remembered, in microseconds.
 const forgetAfter = 7 * 24 * 3600 * 1e6
 
-// JoinInstance registers a living instance, and forgets those that have been
-// dead for a week and left nothing. A consumer is alone with the file, so every
+// JoinInstance registers a living instance with what it wants, and forgets
+// those that have been dead for a week and left nothing. A consumer is alone with the file, so every
 // other instance is a former one, and is declared dead.
-func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros) error {
+func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name string, leaseFor model.Micros, wants []model.Want) error {
 	return s.write(ctx, "join instance", func(t *tx) error {
 		if s.cfg.Consumer {
 			if _, err := t.exec(`UPDATE posthouse_instance SET dead = 1, left_started = ` + leftStarted + ` WHERE NOT dead`); err != nil {
@@ -30,8 +30,22 @@ func (s *Store) JoinInstance(ctx context.Context, id model.InstanceID, name stri
 		if err != nil {
 			return err
 		}
-		_, err = t.exec(`DELETE FROM posthouse_instance WHERE dead AND lease_until < ?
+		for _, want := range wants {
+			key, err := keyID(t, want.Queue, want.Ordering)
+			if err != nil {
+				return err
+			}
+			_, err = t.exec(`INSERT INTO posthouse_want (instance, queue, ordering, partitions, key_id) VALUES (?, ?, ?, ?, ?)`,
+				id, want.Queue, string(want.Order), want.Partitions, key)
+			if err != nil {
+				return err
+			}
+		}
+		forgotten, err := t.exec(`DELETE FROM posthouse_instance WHERE dead AND lease_until < ?
 			AND id NOT IN (SELECT w.owner FROM posthouse_source s JOIN posthouse_work w ON w.queue = s.id AND w.state = 1)`, t.now-forgetAfter)
+		if err == nil && forgotten > 0 {
+			_, err = t.exec(`DELETE FROM posthouse_want WHERE instance NOT IN (SELECT id FROM posthouse_instance)`)
+		}
 		return err
 	})
 }
@@ -60,7 +74,7 @@ func (s *Store) Beat(ctx context.Context, p model.HeartbeatParams) (beat model.H
 			}
 			beat.Buried = int(n)
 		}
-		return t.query(scanSource(&beat.Sources), selectSources)
+		return t.query(scanSource(&beat.Sources), selectSources+byName)
 	})
 	if err != nil {
 		return model.Heartbeat{}, err
@@ -84,40 +98,4 @@ func (s *Store) Instances(ctx context.Context) (instances []model.Instance, err 
 		})
 	})
 	return instances, err
-}
-
-// TakeLease makes the instance the holder of the queue if nobody living holds it.
-func (s *Store) TakeLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (lease model.Lease, err error) {
-	err = s.write(ctx, "take lease", func(t *tx) error {
-		lease = model.Lease{}
-		// One row where the instance lives, with whoever holds the queue.
-		var holder model.InstanceID
-		var free bool
-		err := t.query(func(rows *sql.Rows) error { return rows.Scan(&holder, &free) },
-			`SELECT coalesce(l.holder, 0), other.id IS NULL FROM posthouse_instance i
-				LEFT JOIN posthouse_lease l ON l.queue = ?
-				LEFT JOIN posthouse_instance other ON other.id = l.holder AND other.id <> i.id AND NOT other.dead
-				WHERE i.id = ? AND NOT i.dead`, queue, instance)
-		if err != nil || !free {
-			return err
-		}
-		lease = model.Lease{Held: true, TakenOver: holder != 0 && holder != instance}
-		_, err = t.exec(`INSERT INTO posthouse_lease (queue, holder, since) VALUES (?, ?, ?)
-			ON CONFLICT (queue) DO UPDATE SET holder = excluded.holder, since = excluded.since`, queue, instance, t.now)
-		return err
-	})
-	if err != nil {
-		return model.Lease{}, err
-	}
-	return lease, nil
-}
-
-// DropLease lets go of a queue.
-func (s *Store) DropLease(ctx context.Context, queue model.SourceID, instance model.InstanceID) (held bool, err error) {
-	err = s.write(ctx, "drop lease", func(t *tx) error {
-		n, err := t.exec(`UPDATE posthouse_lease SET holder = 0 WHERE queue = ? AND holder = ?`, queue, instance)
-		held = n == 1
-		return err
-	})
-	return held && err == nil, err
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"math"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -27,8 +26,9 @@ const showPage = `
 	ORDER BY page.at DESC, m.seq DESC`
 
 // The pages. A source of 0 stands for all: of messages and outcomes that is
-// the order of their primary key; of work it is the head of each source's
-// branch of the index, merged.
+// the order of their primary key. Of work it is the heads of the index's
+// branches, merged: one for each slot of each source. The slots are found by
+// leaping from one to the next.
 const (
 	pageOfMessages = `WITH page (at, seq) AS MATERIALIZED (SELECT 0, seq FROM posthouse_message
 		WHERE source = @source AND seq < @seq ORDER BY seq DESC LIMIT @limit)`
@@ -38,14 +38,20 @@ const (
 		WHERE source = @source AND seq < @seq ORDER BY seq DESC LIMIT @limit)`
 	pageOfAllOutcomes = `WITH page (at, seq) AS MATERIALIZED (SELECT 0, seq FROM posthouse_outcome
 		WHERE seq < @seq ORDER BY seq DESC LIMIT @limit)`
-	pageOfWork = `WITH page (at, seq) AS MATERIALIZED (SELECT due_at, seq FROM posthouse_work
-		WHERE queue = @source AND state = @state AND retry_count BETWEEN @low AND @high AND (due_at, seq) < (@due, @seq)
-		ORDER BY due_at DESC, seq DESC LIMIT @limit)`
-	pageOfAllWork = `WITH page (at, seq) AS MATERIALIZED (SELECT w.due_at, w.seq FROM posthouse_source s
+	pageOfWork    = `WITH RECURSIVE branch (queue, slot) AS (` + firstSlot + ` WHERE s.id = @source` + pageOfBranches
+	pageOfAllWork = `WITH RECURSIVE branch (queue, slot) AS (` + firstSlot + pageOfBranches
+
+	firstSlot = `SELECT s.id, (SELECT min(slot) FROM posthouse_work WHERE queue = s.id AND state = @state) FROM posthouse_source s`
+
+	pageOfBranches = `
+		UNION ALL
+		SELECT b.queue, (SELECT min(slot) FROM posthouse_work WHERE queue = b.queue AND state = @state AND slot > b.slot)
+			FROM branch b WHERE b.slot IS NOT NULL
+	), page (at, seq) AS MATERIALIZED (SELECT w.due_at, w.seq FROM branch b
 		CROSS JOIN posthouse_work w ON w.seq IN (SELECT seq FROM posthouse_work
-			WHERE queue = s.id AND state = @state AND retry_count BETWEEN @low AND @high AND (due_at, seq) < (@due, @seq)
-			ORDER BY due_at DESC, seq DESC LIMIT @limit)
-		ORDER BY w.due_at DESC, w.seq DESC LIMIT @limit)`
+			WHERE queue = b.queue AND state = @state AND slot = b.slot AND retry_count BETWEEN @low AND @high
+			AND (due_at, seq) < (@due, @seq) ORDER BY due_at DESC, seq DESC LIMIT @limit)
+		WHERE b.slot IS NOT NULL ORDER BY w.due_at DESC, w.seq DESC LIMIT @limit)`
 )
 
 // ListMessages returns one page, newest first.
@@ -190,12 +196,12 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 	err = s.read(ctx, "count messages", func(ctx context.Context, snapshot *sql.Tx) error {
 		stats = nil
 		now := s.clock.now()
-		rows, err := snapshot.QueryContext(ctx, `SELECT s.id, s.name, s.enabled,
+		rows, err := snapshot.QueryContext(ctx, `SELECT `+sourceColumns+`,
 				coalesce(p.pending, 0), coalesce(p.retrying, 0), coalesce(p.due, 0), coalesce(p.oldest, 0),
 				(SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 1),
 				(SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 2),
 				(SELECT coalesce(sum(succeeded), 0) FROM posthouse_counter c WHERE c.source = s.id)
-			FROM posthouse_source s
+			`+sourcesWithKeys+`
 			LEFT JOIN (SELECT queue, sum(retry_count = 0) AS pending, sum(retry_count > 0) AS retrying,
 					sum(due_at <= @now) AS due, min(CASE WHEN due_at <= @now THEN due_at END) AS oldest
 				FROM posthouse_work WHERE state = 0 GROUP BY queue) p ON p.queue = s.id
@@ -203,8 +209,8 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 		return each(rows, err, func(rows *sql.Rows) error {
 			var c model.SourceStats
 			var oldest model.Micros
-			err := rows.Scan(&c.Source.ID, &c.Source.Name, &c.Source.Enabled, &c.Pending, &c.Retrying, &c.Due, &oldest,
-				&c.Processing, &c.Failed, &c.Success)
+			err := rows.Scan(append(sourceFields(&c.Source), &c.Pending, &c.Retrying, &c.Due, &oldest,
+				&c.Processing, &c.Failed, &c.Success)...)
 			if c.Due > 0 {
 				c.OldestDueAge = now.Sub(oldest)
 			}
@@ -214,6 +220,3 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 	})
 	return stats, err
 }
-
-// duration converts stored microseconds.
-func duration(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }

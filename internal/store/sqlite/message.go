@@ -6,26 +6,35 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// PutMessages keeps messages durably, each id once.
-func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error {
+// PutMessages keeps messages durably, each id and each Dedup key once.
+func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error) {
 	if len(messages) == 0 {
-		return nil
+		return nil, nil
 	}
-	err := s.write(ctx, "put messages", func(t *tx) error {
+	err = s.write(ctx, "put messages", func(t *tx) error {
+		var err error
+		if duplicates, err = takeKeys(t, messages); err != nil {
+			return err
+		}
+		messages := columns.Without(messages, duplicates)
 		// The rows that this transaction inserts are those above.
 		var last model.Seq
-		err := t.query(func(rows *sql.Rows) error { return rows.Scan(&last) }, `SELECT coalesce(max(seq), 0) FROM posthouse_message`)
+		err = t.query(func(rows *sql.Rows) error { return rows.Scan(&last) }, `SELECT coalesce(max(seq), 0) FROM posthouse_message`)
 		if err != nil {
 			return err
 		}
 		rows := make([]any, 0, 9*len(messages))
 		for i := range messages {
 			m := &messages[i]
-			rows = append(rows, m.ID[:], m.Source, t.now, m.ContentType, len(m.Body), m.Check, blob(m.Headers), blob(m.Query), blob(m.Body))
+			rows = append(rows, m.ID[:], m.Source, t.now, m.ContentType, len(m.Body), m.Check,
+				columns.Bytes(m.Headers), columns.Bytes(m.Query), columns.Bytes(m.Body))
 			t.bytes += int64(len(m.Headers) + len(m.Query) + len(m.Body))
 		}
 		err = t.insert(`INSERT INTO posthouse_message (id, source, received_at, content_type, size, check_note, headers, query, body)
@@ -36,15 +45,51 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		if put == model.PutSuccess {
 			err = imported(t, last)
 		} else {
-			_, err = t.exec(`INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
-				SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
+			err = pending(t, last, messages)
 		}
 		crashpoint.Hit(crashpoint.BeforePutCommit)
 		return err
 	})
-	if err == nil {
-		crashpoint.Hit(crashpoint.AfterPutCommit)
+	if err != nil {
+		return nil, err
 	}
+	crashpoint.Hit(crashpoint.AfterPutCommit)
+	return duplicates, nil
+}
+
+// pending makes work for what this transaction inserted.
+func pending(t *tx, last model.Seq, messages []model.NewMessage) error {
+	var keys map[uuid.UUID]model.Key
+	for i := range messages {
+		if key := messages[i].Key; key != (model.Key{}) {
+			if keys == nil {
+				keys = make(map[uuid.UUID]model.Key, len(messages))
+			}
+			keys[messages[i].ID] = key
+		}
+	}
+	if keys == nil {
+		_, err := t.exec(`INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
+			SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 FROM posthouse_message WHERE seq > ?`, last)
+		return err
+	}
+	var placed tuples
+	err := t.query(func(rows *sql.Rows) error {
+		var seq int64
+		var id []byte
+		if err := rows.Scan(&seq, &id); err != nil {
+			return err
+		}
+		key := keys[uuid.UUID(id)]
+		placed.add(seq, int64(key.Slot), key.Hash)
+		return nil
+	}, `SELECT seq, id FROM posthouse_message WHERE seq > ?`, last)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`INSERT INTO posthouse_work (seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay)
+		SELECT m.seq, m.source, placed.value ->> 1, placed.value ->> 2, 0, m.received_at, 0, 0, 0, 0, 0, 0
+		FROM json_each(?) placed CROSS JOIN posthouse_message m ON m.seq = placed.value ->> 0`, placed.String())
 	return err
 }
 
@@ -83,14 +128,6 @@ func count(t *tx, succeeded map[model.SourceID]int64) error {
 		}
 	}
 	return nil
-}
-
-// blob makes nothing an empty value: the driver writes nil as NULL.
-func blob(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }
 
 // Columns of a whole message, as scanMessage wants them.

@@ -3,32 +3,23 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"strconv"
-	"strings"
-	"time"
+	"errors"
 
 	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// Register makes the sources known.
+// Register makes the sources known, and agrees on what is wanted of those of
+// which nothing was agreed yet.
 func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error) {
 	sources := make([]model.Source, 0, len(specs))
 	err := s.write(ctx, "register sources", func(t *tx) error {
-		for _, spec := range specs {
-			err := t.query(func(rows *sql.Rows) error {
-				source := model.Source{Name: spec.Name}
-				if err := rows.Scan(&source.ID, &source.Enabled); err != nil {
-					return err
-				}
-				sources = append(sources, source)
-				return nil
-			}, `INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at) VALUES (?, ?, ?, ?, ?, ?)
-				ON CONFLICT (name) DO UPDATE SET max_retry = excluded.max_retry, backoff = excluded.backoff, orphan_after = excluded.orphan_after
-				RETURNING id, enabled`,
-				spec.Name, spec.Enabled, spec.Policy.MaxRetry, formatBackoff(spec.Policy.Backoff),
-				spec.Policy.OrphanAfter.Microseconds(), t.now)
+		for i := range specs {
+			id, err := register(t, &specs[i])
 			if err != nil {
+				return err
+			}
+			if err := t.query(scanSource(&sources), selectSources+` WHERE s.id = ?`, id); err != nil {
 				return err
 			}
 		}
@@ -40,22 +31,73 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 	return sources, nil
 }
 
+func register(t *tx, spec *model.SourceSpec) (id model.SourceID, err error) {
+	err = t.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
+		`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET max_retry = excluded.max_retry, backoff = excluded.backoff, orphan_after = excluded.orphan_after
+			RETURNING id`,
+		spec.Name, spec.Enabled, spec.Policy.MaxRetry, columns.FormatBackoff(spec.Policy.Backoff),
+		spec.Policy.OrphanAfter.Microseconds(), t.now)
+	if err != nil || spec.Wants.Order == "" {
+		return id, err
+	}
+	key, err := keyID(t, id, spec.Wants)
+	if err != nil {
+		return id, err
+	}
+	agreed, err := t.exec(`UPDATE posthouse_source SET ordering = ?, partitions = ?, key_id = ?, generation = generation + 1
+		WHERE id = ? AND ordering = ''`, string(spec.Wants.Order), spec.Wants.Partitions, key, id)
+	if err != nil || agreed == 0 {
+		return id, err
+	}
+	return id, makePartitions(t, list([]model.SourceID{id}))
+}
+
+// keyID is the number of what the ordering tells keys by, given where there is
+// none yet.
+func keyID(t *tx, queue model.SourceID, o model.Ordering) (id model.KeyID, err error) {
+	if !o.HasKeys() {
+		return 0, nil
+	}
+	err = t.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
+		`SELECT id FROM posthouse_key WHERE queue = ? AND expression = ? AND blocks = ?`, queue, o.Key, o.Block)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	err = t.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
+		`INSERT INTO posthouse_key (queue, id, expression, blocks)
+			SELECT ?1, 1 + coalesce(max(id), 0), ?2, ?3 FROM posthouse_key WHERE queue = ?1 RETURNING id`, queue, o.Key, o.Block)
+	return id, err
+}
+
 // Sources lists all sources by name.
 func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error) {
 	err = s.read(ctx, "list sources", func(ctx context.Context, snapshot *sql.Tx) error {
 		sources = nil
-		rows, err := snapshot.QueryContext(ctx, selectSources)
+		rows, err := snapshot.QueryContext(ctx, selectSources+byName)
 		return each(rows, err, scanSource(&sources))
 	})
 	return sources, err
 }
 
-const selectSources = `SELECT id, name, enabled FROM posthouse_source ORDER BY name`
+// Columns of a source s with its key k, as sourceFields wants them.
+const (
+	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
+	sourcesWithKeys = ` FROM posthouse_source s LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
+	selectSources   = `SELECT ` + sourceColumns + sourcesWithKeys
+	byName          = ` ORDER BY s.name`
+)
+
+func sourceFields(s *model.Source) []any {
+	a := &s.Agreed
+	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+}
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var source model.Source
-		if err := rows.Scan(&source.ID, &source.Name, &source.Enabled); err != nil {
+		if err := rows.Scan(sourceFields(&source)...); err != nil {
 			return err
 		}
 		*sources = append(*sources, source)
@@ -69,32 +111,8 @@ func (s *Store) SetEnabled(ctx context.Context, source string, enabled bool) err
 	return s.write(ctx, op, func(t *tx) error {
 		n, err := t.exec(`UPDATE posthouse_source SET enabled = ? WHERE name = ?`, enabled, source)
 		if err == nil && n == 0 {
-			return &model.Error{Code: model.CodeNotFound, Op: op, Err: fmt.Errorf("no source has that name")}
+			return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no source has that name")}
 		}
 		return err
 	})
-}
-
-// formatBackoff writes waits as microseconds, separated by commas.
-func formatBackoff(waits []time.Duration) string {
-	texts := make([]string, len(waits))
-	for i, wait := range waits {
-		texts[i] = strconv.FormatInt(wait.Microseconds(), 10)
-	}
-	return strings.Join(texts, ",")
-}
-
-func parseBackoff(text string) ([]time.Duration, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var waits []time.Duration
-	for field := range strings.SplitSeq(text, ",") {
-		micros, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("stored backoff: %w", err)
-		}
-		waits = append(waits, duration(micros))
-	}
-	return waits, nil
 }

@@ -41,7 +41,8 @@ func ready(t *testing.T) (*Store, model.SourceID) {
 
 func source(t *testing.T, s *Store) model.SourceID {
 	t.Helper()
-	sources, err := s.Register(t.Context(), []model.SourceSpec{{Name: "erp", Policy: model.RetryPolicy{OrphanAfter: time.Hour}}})
+	sources, err := s.Register(t.Context(), []model.SourceSpec{{Name: "erp", Policy: model.RetryPolicy{OrphanAfter: time.Hour},
+		Wants: model.Ordering{Order: model.Serial, Partitions: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,13 @@ func message(source model.SourceID, size int) model.NewMessage {
 }
 
 func put(s *Store, messages ...model.NewMessage) error {
-	return s.PutMessages(context.Background(), model.PutPending, messages)
+	_, err := s.PutMessages(context.Background(), model.PutPending, messages)
+	return err
+}
+
+// claim asks for work of a serial source and starts it.
+func claim(queue model.SourceID, owner model.InstanceID, limit int) model.ClaimParams {
+	return model.ClaimParams{Queue: queue, Owner: owner, Token: 7, Limit: limit, Generation: 1, Slots: []model.Slot{0}, Start: true, AloneFrom: 9}
 }
 
 func TestOpenMakesFilesThatOnlyTheOwnerReads(t *testing.T) {
@@ -122,7 +129,7 @@ func TestAConsumerBuriesAllWhoWereBeforeIt(t *testing.T) {
 	queue := source(t, crashed)
 	const lease = model.Micros(3_600_000_000)
 	for id, n := range map[model.InstanceID]int{1: 1, 2: 2, 3: 0} {
-		if err := crashed.JoinInstance(ctx, id, "crashed", lease); err != nil {
+		if err := crashed.JoinInstance(ctx, id, "crashed", lease, nil); err != nil {
 			t.Fatal(err)
 		}
 		for range n {
@@ -133,16 +140,16 @@ func TestAConsumerBuriesAllWhoWereBeforeIt(t *testing.T) {
 		if n == 0 {
 			continue
 		}
-		work, err := crashed.ClaimWork(ctx, model.ClaimParams{Queue: queue, Owner: id, Token: 7, Limit: n, Start: true, AloneFrom: 9})
-		if err != nil || len(work) != n {
-			t.Fatal(work, err)
+		claimed, err := crashed.ClaimWork(ctx, claim(queue, id, n))
+		if err != nil || len(claimed.Works) != n {
+			t.Fatal(claimed, err)
 		}
 	}
 	s := open(t, Config{Path: path, Consumer: true})
 	if orphans, err := s.Orphans(ctx, 10); err != nil || len(orphans) != 0 {
 		t.Fatalf("orphans before the start: %v, %v", orphans, err)
 	}
-	if err := s.JoinInstance(ctx, 9, "next", lease); err != nil {
+	if err := s.JoinInstance(ctx, 9, "next", lease, nil); err != nil {
 		t.Fatal(err)
 	}
 	instances, err := s.Instances(ctx)
@@ -163,14 +170,14 @@ func TestAConsumerBuriesAllWhoWereBeforeIt(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if lease, err := s.TakeLease(ctx, queue, 1); err != nil || lease.Held {
-		t.Errorf("a former instance takes a lease: %+v, %v", lease, err)
+	if leases, err := s.TakeLeases(ctx, 1, []model.Partition{{Queue: queue}}); err != nil || leases[0].Held {
+		t.Errorf("a former instance takes a lease: %+v, %v", leases, err)
 	}
 }
 
 func TestCallsEndInTimeWhileAnotherProcessHoldsTheFile(t *testing.T) {
 	s, queue := ready(t)
-	if err := s.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+	if err := s.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
 		t.Fatal(err)
 	}
 	db := other(t, s)
@@ -179,10 +186,11 @@ func TestCallsEndInTimeWhileAnotherProcessHoldsTheFile(t *testing.T) {
 	}
 	for name, try := range map[string]func(context.Context) error{
 		"put": func(ctx context.Context) error {
-			return s.PutMessages(ctx, model.PutPending, []model.NewMessage{message(queue, 1)})
+			_, err := s.PutMessages(ctx, model.PutPending, []model.NewMessage{message(queue, 1)})
+			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := s.ClaimWork(ctx, model.ClaimParams{Queue: queue, Owner: 1, Token: 1, Limit: 1})
+			_, err := s.ClaimWork(ctx, claim(queue, 1, 1))
 			return err
 		},
 		"settle": func(ctx context.Context) error {
@@ -326,24 +334,24 @@ func TestItWorksInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		s, queue := ready(t)
-		if err := s.JoinInstance(ctx, 1, "bubble", 60_000_000); err != nil {
+		if err := s.JoinInstance(ctx, 1, "bubble", 60_000_000, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := put(s, message(queue, 100)); err != nil {
 			t.Fatal(err)
 		}
 		claim := func() []model.Work {
-			work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: queue, Owner: 1, Token: 5, Limit: 1, Start: true, AloneFrom: 9})
+			claimed, err := s.ClaimWork(ctx, claim(queue, 1, 1))
 			if err != nil {
 				t.Fatal(err)
 			}
-			return work
+			return claimed.Works
 		}
 		work := claim()
 		if len(work) != 1 || work[0].StartedAt != model.MicrosOf(time.Now()) {
 			t.Fatalf("claimed %+v at %d", work, model.MicrosOf(time.Now()))
 		}
-		_, err := s.Settle(ctx, []model.Settlement{{Seq: work[0].Seq, Queue: queue, Token: 5, Kind: model.SettleRetry, Delay: 10 * time.Minute}})
+		_, err := s.Settle(ctx, []model.Settlement{{Seq: work[0].Seq, Queue: queue, Token: 7, Kind: model.SettleRetry, Delay: 10 * time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,8 +385,8 @@ func TestListsWalkAnIndex(t *testing.T) {
 				if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
 					return err
 				}
-				// Only the page itself, and the sources, are read from end to end.
-				if strings.HasPrefix(step, "SCAN") && step != "SCAN page" && !strings.HasPrefix(step, "SCAN s ") {
+				// Only the page itself, the sources and their slots are read from end to end.
+				if strings.HasPrefix(step, "SCAN") && step != "SCAN page" && step != "SCAN b" && !strings.HasPrefix(step, "SCAN s ") {
 					return fmt.Errorf("filter %d of source %d: %s", filter, source, step)
 				}
 				return nil

@@ -1,56 +1,20 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"slices"
-	"strconv"
 
 	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// AnyDue says whether the queue has due work.
-func (s *Store) AnyDue(ctx context.Context, queue model.SourceID) (due bool, err error) {
-	err = s.read(ctx, "look for due work", func(ctx context.Context, snapshot *sql.Tx) error {
-		return snapshot.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM posthouse_work WHERE queue = ? AND state = 0 AND due_at <= ?)`,
-			queue, s.clock.now()).Scan(&due)
-	})
-	return due, err
-}
-
 // Columns of work, as scanWork wants them.
-const workColumns = `seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay`
+const workColumns = `seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay`
 
 func workFields(w *model.Work) []any {
-	return []any{&w.Seq, &w.Queue, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay}
-}
-
-// ClaimWork moves due work to processing.
-func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed []model.Work, err error) {
-	err = s.write(ctx, "claim", func(t *tx) error {
-		startedAt := model.Micros(0)
-		if p.Start {
-			startedAt = t.now
-		}
-		err := t.query(scanWork(&claimed), `UPDATE posthouse_work
-			SET state = 1, token = ?, owner = ?, started_at = CASE WHEN lost > 0 AND retry_count >= ? THEN 0 ELSE ? END
-			WHERE seq IN (SELECT seq FROM posthouse_work WHERE queue = ? AND state = 0 AND due_at <= ? ORDER BY due_at, seq LIMIT ?)
-			AND EXISTS (SELECT 1 FROM posthouse_instance WHERE id = ? AND NOT dead)
-			RETURNING `+workColumns,
-			p.Token, p.Owner, p.AloneFrom, startedAt, p.Queue, t.now, p.Limit, p.Owner)
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(claimed, func(a, b model.Work) int {
-			return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
-		})
-		return load(t, claimed)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return claimed, nil
+	return []any{&w.Seq, &w.Queue, &w.Key.Slot, &w.Key.Hash, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt,
+		&w.RetryCount, &w.Lost, &w.Replay}
 }
 
 func scanWork(works *[]model.Work) func(*sql.Rows) error {
@@ -84,18 +48,6 @@ func load(t *tx, works []model.Work) error {
 		}
 		return err
 	}, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.seq IN (SELECT value FROM json_each(?))`, list(started))
-}
-
-// list writes seqs as a JSON array, for json_each: one statement for any number.
-func list(seqs []model.Seq) string {
-	text := []byte{'['}
-	for i, seq := range seqs {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, int64(seq), 10)
-	}
-	return string(append(text, ']'))
 }
 
 // StartWork marks claimed work as started. The work of an instance that was
@@ -180,7 +132,7 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 	err = s.read(ctx, "list orphans", func(ctx context.Context, snapshot *sql.Tx) error {
 		orphans = nil
 		now := s.clock.now()
-		rows, err := snapshot.QueryContext(ctx, `SELECT w.seq, w.queue, w.state, w.due_at, w.token, w.owner, w.started_at,
+		rows, err := snapshot.QueryContext(ctx, `SELECT w.seq, w.queue, w.slot, w.key_hash, w.state, w.due_at, w.token, w.owner, w.started_at,
 				w.retry_count, w.lost, w.replay, i.id IS NULL OR i.dead,
 				coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0, 0), s.max_retry, s.backoff, s.orphan_after
 			FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
@@ -195,8 +147,8 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 			if err := rows.Scan(fields...); err != nil {
 				return err
 			}
-			o.Policy.OrphanAfter = duration(orphanAfter)
-			o.Policy.Backoff, err = parseBackoff(backoff)
+			o.Policy.OrphanAfter = columns.Duration(orphanAfter)
+			o.Policy.Backoff, err = columns.ParseBackoff(backoff)
 			orphans = append(orphans, o)
 			return err
 		})
