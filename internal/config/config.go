@@ -6,11 +6,10 @@
 // the commented file of [Example] are all derived from their tags and comments.
 //
 // What it does not do: it opens no store and no port, and it knows no expression language (the caller hands in the
-// compiler as [ParseParams.CheckExpression]).
+// compilers as [ParseParams.CheckExpression] and [ParseParams.CheckKey]).
 //
-// The tags: yaml is the key; default, min and max are written as in the file; oneof lists the allowed words and later
-// those that a coming version will allow; required says that the key must be written out, and how; items bounds a
-// list's length; check names a further test of a text (see textChecks); short lets the value of a group be written
+// The tags: yaml is the key; default, min and max are written as in the file; oneof lists the allowed words;
+// required says that the key must be written out, and how; items bounds a list's length; check names a further test of a text (see textChecks); short lets the value of a group be written
 // alone, for that key; example is a sample value for a key without a default.
 package config
 
@@ -88,8 +87,14 @@ const (
 
 // Lock decides who may consume when several instances share a store.
 type Lock struct {
-	// Backend is what excludes instances from one another: store is the database itself.
-	Backend LockBackend `yaml:"backend" default:"store" oneof:"store" later:"redis"`
+	// Backend is what excludes instances from one another: store is the database itself; redis is a Redis server that is
+	// asked first. The database's own lease stands in either case, so that a Redis that forgets loses nothing.
+	Backend LockBackend `yaml:"backend" default:"store" oneof:"store redis"`
+
+	// URL names the Redis server, redis://… or rediss://… for TLS, with the number of the database as its path. A password
+	// in it comes from the environment, as ${NAME}; file:/path reads the whole URL from a file. Needed with backend:
+	// redis, and for it alone.
+	URL Secret `yaml:"url" default:"" check:"redis" example:"redis://:${REDIS_PASSWORD}@localhost:6379/0"`
 
 	// Lease is how long an instance that is heard of no more keeps what it holds. It is renewed every third of it; a
 	// dead process lets go within a lease and a third.
@@ -99,8 +104,11 @@ type Lock struct {
 // LockBackend is what excludes instances from one another.
 type LockBackend string
 
-// LockBackendStore excludes instances by rows of the store.
-const LockBackendStore LockBackend = "store"
+// The values of [LockBackend].
+const (
+	LockBackendStore LockBackend = "store" // rows of the store
+	LockBackendRedis LockBackend = "redis" // keys in Redis, and rows of the store
+)
 
 // Door bounds what receiving may use, over all sources together.
 type Door struct {
@@ -136,10 +144,13 @@ type Source struct {
 	// from anyone says so with {kind: none}.
 	Verify Verify `yaml:"verify" required:"write verify: {kind: none} to take pushes from anyone, or verify: {kind: hmac, header: X-Hub-Signature-256, prefix: \"sha256=\", encoding: hex, secrets: [\"${NAME}\"]}"`
 
-	// Accept is an expression over body, headers, query, content_type and size that says which pushes are kept. One for
-	// which it is false is acknowledged and not kept; one on which it cannot be evaluated is kept and marked. Empty
-	// keeps all.
+	// Accept is an expression over body, body_hash, headers, query, content_type and size that says which pushes are
+	// kept. One for which it is false is acknowledged and not kept; one on which it cannot be evaluated is kept and
+	// marked. Empty keeps all.
 	Accept string `yaml:"accept" default:"" check:"expression" example:"body.msgType == 1008"`
+
+	// Dedup keeps one of the pushes that are the same to their sender, who pushes again until it is answered.
+	Dedup Dedup `yaml:"dedup"`
 
 	// Acknowledge is the answer to a push that was kept, or that was not to be kept.
 	Acknowledge Acknowledge `yaml:"acknowledge"`
@@ -156,6 +167,19 @@ type Source struct {
 
 	// Consume is how kept messages are handed to the handler.
 	Consume Consume `yaml:"consume"`
+}
+
+// Dedup keeps one of the pushes that are the same to their sender.
+type Dedup struct {
+	// Key is the expression that tells what is the same: a string, a number, a boolean, or a list of these. It is
+	// compared byte for byte and with its type, within this source. A push whose key is known is acknowledged and not
+	// kept; one on which it cannot be evaluated, or is an empty text, is kept and marked. body_hash (the SHA-256 of the
+	// exact body) takes the whole body. Empty keeps every push.
+	Key string `yaml:"key" default:"" check:"key" example:"body.id"`
+
+	// Window is how long a key is known after its first push was kept, however short its message is kept. Senders
+	// push again for days.
+	Window time.Duration `yaml:"window" default:"8d" min:"8d" max:"400d"`
 }
 
 // Verify is how a push proves that it comes from its sender.
@@ -240,20 +264,27 @@ type Consume struct {
 	// once it has been changed there, the stored one wins.
 	Enabled bool `yaml:"enabled" default:"false"`
 
-	// Order is which messages may run at once: serial is one after the other, the oldest due first; parallel is as many
-	// as there is room for, in no order.
-	Order Order `yaml:"order" default:"serial" oneof:"serial parallel" later:"keyed"`
+	// Order is which messages may run at once: serial is one after the other, the oldest due first; keyed is one after
+	// the other for each key; parallel is as many as there is room for, in no order. It holds over all instances, once
+	// all that run ask for the same.
+	Order Order `yaml:"order" default:"serial" oneof:"serial keyed parallel"`
 
-	// Key is the expression that tells what keyed order keeps in order. It has no effect on the other orders.
-	Key string `yaml:"key" default:""`
+	// Key is the expression that tells what keyed order keeps in order: a string, a number, a boolean, or a list of these.
+	// It sees headers and query as they are kept, which is without credentials. Messages on which it cannot be evaluated
+	// are marked, and kept in order as if they had one key. It has no effect on the other orders.
+	Key string `yaml:"key" default:"" check:"key" example:"body.customerId"`
 
-	// Partitions is how many keys may be worked on at once in keyed order. It has no effect on the other orders.
+	// Partitions is how many keys may be worked on at once in keyed order, over all instances. It has no effect on the
+	// other orders.
 	Partitions int `yaml:"partitions" default:"16" min:"1" max:"256"`
 
-	// OnRetry is what a message that waits for its next attempt does to those behind it: skip lets them pass.
-	OnRetry OnRetry `yaml:"on_retry" default:"skip" oneof:"skip" later:"block"`
+	// OnRetry is what a message that waits for its next attempt does to those behind it: skip lets them pass; block keeps
+	// those of its key, which in serial order are all, until it has succeeded or failed for good. Parallel order
+	// can only skip.
+	OnRetry OnRetry `yaml:"on_retry" default:"skip" oneof:"skip block"`
 
-	// Concurrency is how many handlers of this source run at once in this process. It has no effect on serial order.
+	// Concurrency is how many handlers of this source run at once in this process in parallel order, and how many
+	// partitions it works on at once in keyed order. It has no effect on serial order.
 	Concurrency int `yaml:"concurrency" default:"64" min:"1" max:"10000"`
 
 	// RoundInterval is the longest wait between two rounds while nothing is due. A new message starts a round at once.
@@ -286,14 +317,18 @@ type Order string
 // The values of [Order].
 const (
 	OrderSerial   Order = "serial"   // one after the other
+	OrderKeyed    Order = "keyed"    // one after the other for each key
 	OrderParallel Order = "parallel" // as many as there is room for
 )
 
 // OnRetry is what a message that waits for its next attempt does to those behind it.
 type OnRetry string
 
-// OnRetrySkip lets them pass it.
-const OnRetrySkip OnRetry = "skip"
+// The values of [OnRetry].
+const (
+	OnRetrySkip  OnRetry = "skip"  // lets them pass it
+	OnRetryBlock OnRetry = "block" // keeps those of its key behind it
+)
 
 // SourceNames returns the names of all sources in alphabetical order.
 func (c *Config) SourceNames() []string {

@@ -32,6 +32,7 @@ func mustParse(t *testing.T, p ParseParams) *Config {
 func defaultSource() Source {
 	return Source{
 		Verify:       Verify{Kind: VerifyNone, Encoding: EncodingHex},
+		Dedup:        Dedup{Window: 8 * 24 * time.Hour},
 		Acknowledge:  Acknowledge{Status: 200, ContentType: "text/plain"},
 		AnswerWithin: 2 * time.Second,
 		Limits:       Limits{Body: 1 << 20, Concurrency: 256},
@@ -95,7 +96,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 listen: "[::]:9080"
 admin: {listen: localhost:9081}
 store: {url: "postgres://posthouse:${DB_PASSWORD}@db/posthouse", migrate: off}
-lock: {backend: store, lease: 1m30s}
+lock: {backend: redis, url: "redis://:${DB_PASSWORD}@cache/1", lease: 1m30s}
 door: {memory: 64MiB}
 drain: 0s
 log: {level: debug, format: json}
@@ -103,14 +104,17 @@ sources:
   erp:
     verify: {kind: hmac, header: X-Sig, prefix: "v1=", encoding: base64, secrets: ["${ERP_SECRET}", "file:/secrets/erp"]}
     accept: body.msgType == 1008
+    dedup: {key: "[body.tenant, body.id]", window: 30d}
     acknowledge: {status: 202, body: "{\"ok\":true}", content_type: application/json}
     answer_within: 500ms
     limits: {body: 10MB, concurrency: 8}
     handler: {http: {url: "http://127.0.0.1:${PORT}/push", allow_private: true}}
     consume:
       enabled: true
-      order: parallel
-      on_retry: skip
+      order: keyed
+      key: body.customer
+      partitions: 32
+      on_retry: block
       concurrency: 9
       round_interval: 250ms
       batch_size: ${BATCH}
@@ -125,12 +129,13 @@ sources:
 		"erp": {
 			Verify:       Verify{Kind: VerifyHMAC, Header: "X-Sig", Prefix: "v1=", Encoding: EncodingBase64, Secrets: []Secret{"hunter2-erp", "hunter2-file"}},
 			Accept:       "body.msgType == 1008",
+			Dedup:        Dedup{Key: "[body.tenant, body.id]", Window: 30 * 24 * time.Hour},
 			Acknowledge:  Acknowledge{Status: 202, Body: `{"ok":true}`, ContentType: "application/json"},
 			AnswerWithin: 500 * time.Millisecond,
 			Limits:       Limits{Body: 10_000_000, Concurrency: 8},
 			Handler:      Handler{HTTP: &HTTPHandler{URL: "http://127.0.0.1:9100/push", AllowPrivate: true}},
 			Consume: Consume{
-				Enabled: true, Order: OrderParallel, Partitions: 16, OnRetry: OnRetrySkip, Concurrency: 9, RoundInterval: 250 * time.Millisecond,
+				Enabled: true, Order: OrderKeyed, Key: "body.customer", Partitions: 32, OnRetry: OnRetryBlock, Concurrency: 9, RoundInterval: 250 * time.Millisecond,
 				BatchSize: 20, MaxRetry: 5, Backoff: []time.Duration{time.Second, 24 * time.Hour}, OrphanAfter: 8 * 24 * time.Hour,
 				Timeout: time.Hour, TripAfter: 4,
 			},
@@ -138,7 +143,8 @@ sources:
 		"plain": defaultSource(),
 	})
 	want.Listen, want.Admin.Listen, want.Store.Migrate = "[::]:9080", "localhost:9081", MigrateOff
-	want.Lock.Lease, want.Door.Memory, want.Drain = 90*time.Second, 64<<20, 0
+	want.Lock = Lock{Backend: LockBackendRedis, URL: "redis://:hunter2%2F@cache/1", Lease: 90 * time.Second}
+	want.Door.Memory, want.Drain = 64<<20, 0
 	want.Log = Log{Level: "debug", Format: LogJSON}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config differs (-want +got):\n%s", diff)
@@ -294,7 +300,7 @@ var shownKey = regexp.MustCompile(`(?m)^( *)#([a-z_]+:)`)
 
 func TestExample(t *testing.T) {
 	params := testParams(string(Example()))
-	params.LookupEnv = func(name string) (string, bool) { return hidden, name == "DEMO_SECRET" }
+	params.LookupEnv = func(name string) (string, bool) { return hidden, name == "DEMO_SECRET" || name == "REDIS_PASSWORD" }
 	demo := defaultSource()
 	demo.Handler.HTTP = &HTTPHandler{URL: "http://127.0.0.1:9000/push", AllowPrivate: true}
 	demo.Consume.Enabled = true
@@ -307,9 +313,12 @@ func TestExample(t *testing.T) {
 	})
 	t.Run("every line that shows a key can be switched on and changes nothing but the samples", func(t *testing.T) {
 		text := shownKey.ReplaceAllString(string(Example()), "$1$2")
-		params.Data = []byte(strings.Replace(text, "kind: none\n", "kind: hmac\n", 1))
+		params.Data = []byte(strings.NewReplacer("kind: none\n", "kind: hmac\n", "backend: store\n", "backend: redis\n", "order: serial\n", "order: keyed\n").Replace(text))
 		demo.Verify = Verify{Kind: VerifyHMAC, Header: "X-Hub-Signature-256", Prefix: "sha256=", Encoding: EncodingHex, Secrets: []Secret{hidden}}
 		demo.Accept = "body.msgType == 1008"
+		demo.Dedup.Key = "body.id"
+		demo.Consume.Order, demo.Consume.Key = OrderKeyed, "body.customerId"
+		want.Lock.Backend, want.Lock.URL = LockBackendRedis, "redis://:"+hidden+"@localhost:6379/0"
 		want.Sources["demo"] = demo
 		if diff := cmp.Diff(want, mustParse(t, params)); diff != "" {
 			t.Errorf("config differs (-want +got):\n%s", diff)
@@ -377,7 +386,7 @@ func checkTags(t *testing.T, k key) {
 			k.mustSet(reflect.New(one).Elem(), bound)
 		}
 	}
-	if k.check != "" && k.check != "expression" && textChecks[k.check] == nil {
+	if k.check != "" && k.check != "expression" && k.check != "key" && textChecks[k.check] == nil {
 		t.Errorf("there is no check of the name %q", k.check)
 	}
 	if len(k.oneOf) > 0 && k.hasDef && k.word(text{value: k.def}).message != "" {

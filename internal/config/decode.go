@@ -204,8 +204,8 @@ func (d *decoder) scalar(path string, node ast.Node, k *key, v reflect.Value) {
 	} else if isText {
 		t, complaints = expand(raw, d.params.LookupEnv)
 	}
-	if k.check == "store" && hasLiteralPassword(raw) {
-		complaints = append(complaints, literalPassword)
+	if (k.check == "store" || k.check == "redis") && hasLiteralPassword(raw) {
+		complaints = append(complaints, literalPassword(k.check))
 	}
 	for _, c := range complaints {
 		d.fail(path, c.message, c.fix)
@@ -232,9 +232,13 @@ func (d *decoder) limits(path string, k *key, t text, v reflect.Value) {
 			d.fail(path, message, "write "+k.limits())
 		}
 	}
-	if k.check == "expression" {
-		d.expression(path, t)
-	} else if k.check != "" {
+	switch k.check {
+	case "":
+	case "expression":
+		d.expression(path, t, d.params.CheckExpression)
+	case "key":
+		d.expression(path, t, d.params.CheckKey)
+	default:
 		if c := textChecks[k.check](t); c.message != "" {
 			d.fail(path, c.message, c.fix)
 		}
@@ -250,22 +254,19 @@ func (k *key) word(t text) complaint {
 	if slices.Contains(k.oneOf, t.value) {
 		return complaint{}
 	}
-	if slices.Contains(k.later, t.value) {
-		return complaint{t.value + " is not available in this version yet", "write " + k.wants()}
-	}
 	if near := closest(t.value, k.oneOf); near != "" && !t.outside {
 		return complaint{shown + " is not " + k.wants(), "did you mean " + near + "?"}
 	}
 	return complaint{shown + " is not " + k.wants(), ""}
 }
 
-// expression compiles a text by what the caller handed in. The compiler's words are repeated, in one short line, only
+// expression compiles a text by compile, which the caller handed in. The compiler's words are repeated, in one short line, only
 // where nothing in the text came from outside the file.
-func (d *decoder) expression(path string, t text) {
-	if t.value == "" || d.params.CheckExpression == nil {
+func (d *decoder) expression(path string, t text, compile func(string) error) {
+	if t.value == "" || compile == nil {
 		return
 	}
-	err := d.params.CheckExpression(t.value)
+	err := compile(t.value)
 	if err == nil {
 		return
 	}
@@ -273,5 +274,5 @@ func (d *decoder) expression(path string, t text) {
 	if first, _, _ := strings.Cut(err.Error(), "\n"); !t.outside {
 		message += ": " + cut(first, 200)
 	}
-	d.fail(path, message, "it sees body, headers, query, content_type and size")
+	d.fail(path, message, "it sees body, body_hash, headers, query, content_type and size")
 }

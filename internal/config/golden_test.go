@@ -57,6 +57,12 @@ func testParams(text string) ParseParams {
 				return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 			}
 		},
+		CheckKey: func(key string) error {
+			if strings.Contains(key, "syntax!") || key == "nil" {
+				return errors.New("1:2: no key: " + key)
+			}
+			return nil
+		},
 		CheckExpression: func(expression string) error {
 			if strings.Contains(expression, "syntax!") {
 				return errors.New("unexpected token Operator(\"!\") (1:7)\n | " + expression)

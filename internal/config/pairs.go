@@ -13,13 +13,37 @@ func (d *decoder) pairs(c *Config) {
 	if c.Store.AllowUnsafeDurability && d.sound("store.allow_unsafe_durability") {
 		d.warn("store.allow_unsafe_durability", "a push that was answered 2xx may be lost when the database's machine fails", "")
 	}
+	d.lockPair(c.Lock)
 	for _, name := range c.SourceNames() {
 		source := c.Sources[name]
 		path := join("sources", printable(name))
 		d.verifyPairs(join(path, "verify"), source.Verify)
 		d.doorPairs(path, source, c.Door)
 		d.handlerPairs(path, source)
+		d.dedupPair(join(path, "dedup"), source.Dedup)
 		d.consumePairs(join(path, "consume"), source.Consume)
+	}
+}
+
+// lockPair: what a backend needs, and what has no meaning for it.
+func (d *decoder) lockPair(l Lock) {
+	const url = "lock.url"
+	if !d.sound("lock.backend", url) {
+		return
+	}
+	switch {
+	case l.Backend == LockBackendRedis && l.URL == "":
+		d.fail(url, "is missing", "write url: redis://:${REDIS_PASSWORD}@host:6379/0")
+	case l.Backend != LockBackendRedis && d.written(url):
+		d.fail(url, "has no meaning with backend: "+string(l.Backend), "write backend: redis, or leave it out")
+	}
+}
+
+// dedupPair: a window is that of a key.
+func (d *decoder) dedupPair(path string, s Dedup) {
+	key, window := join(path, "key"), join(path, "window")
+	if d.written(window) && s.Key == "" && d.sound(key) {
+		d.fail(key, "is missing", "name what is the same to the sender, as in key: body.id, or leave window out")
 	}
 }
 
@@ -82,10 +106,23 @@ func (d *decoder) consumePairs(path string, c Consume) {
 	if d.sound(retries, backoff) && c.MaxRetry > 0 && len(c.Backoff) == 0 {
 		d.fail(backoff, fmt.Sprintf("is empty, but max_retry is %d", c.MaxRetry), "write at least one duration, or max_retry: 0")
 	}
-	if !d.sound(join(path, "order")) {
+	if d.sound(join(path, "order")) {
+		d.orderPairs(path, c)
+	}
+}
+
+// orderPairs: what an order needs, and what has no meaning or no effect with it.
+func (d *decoder) orderPairs(path string, c Consume) {
+	key, partitions, retry := join(path, "key"), join(path, "partitions"), join(path, "on_retry")
+	if c.Order == OrderParallel && c.OnRetry == OnRetryBlock && d.sound(retry) {
+		d.fail(retry, "is block, but in parallel order no message is behind another", "write on_retry: skip, or order: keyed")
+	}
+	if c.Order == OrderKeyed {
+		if c.Key == "" && d.sound(key) {
+			d.fail(key, "is missing, but order is keyed", "name what is to be kept in order, as in key: body.customerId")
+		}
 		return
 	}
-	key, partitions := join(path, "key"), join(path, "partitions")
 	if c.Key != "" && d.sound(key) {
 		d.warn(key, "has no effect with order: "+string(c.Order), "")
 	}

@@ -31,8 +31,11 @@ type ParseParams struct {
 	// ReadFile reads what file:/path names; os.ReadFile if nil.
 	ReadFile func(path string) ([]byte, error)
 
-	// CheckExpression compiles an accept expression and says what is wrong with it. If nil, expressions are not tested.
+	// CheckExpression compiles an accept expression and says what is wrong with it. If nil, they are not tested.
 	CheckExpression func(expression string) error
+
+	// CheckKey does the same for an expression that yields a key.
+	CheckKey func(expression string) error
 }
 
 // Load reads the file that the parameters name, and then does what [Parse] does.

@@ -47,7 +47,6 @@ type key struct {
 	required string // how to write it; empty where it may be left out
 	min, max string
 	oneOf    []string
-	later    []string
 	minItems int
 	maxItems int
 	short    string // the key of a group for which a plain value stands
@@ -71,8 +70,7 @@ func newKey(owner reflect.Type, field reflect.StructField, name string) key {
 	k := key{
 		name: name, owner: owner, field: field,
 		required: field.Tag.Get("required"), min: field.Tag.Get("min"), max: field.Tag.Get("max"),
-		oneOf: strings.Fields(field.Tag.Get("oneof")), later: strings.Fields(field.Tag.Get("later")),
-		short: field.Tag.Get("short"), check: field.Tag.Get("check"), example: field.Tag.Get("example"),
+		oneOf: strings.Fields(field.Tag.Get("oneof")), short: field.Tag.Get("short"), check: field.Tag.Get("check"), example: field.Tag.Get("example"),
 	}
 	k.def, k.hasDef = field.Tag.Lookup("default")
 	t := field.Type

@@ -12,11 +12,12 @@ import (
 )
 
 // textChecks are the tests that a key's check tag names. Each looks at one text and says what is wrong with it, or
-// nothing. None repeats what it was given. "expression" stands apart: the caller of Parse hands that one in.
+// nothing. None repeats what it was given. "expression" and "key" stand apart: the caller of Parse hands them in.
 var textChecks = map[string]func(text) complaint{
 	"address":   checkAddress,
 	"loopback":  checkLoopback,
 	"store":     checkStore,
+	"redis":     checkRedis,
 	"outside":   checkOutside,
 	"header":    checkHeader,
 	"line":      checkLine,
@@ -79,13 +80,42 @@ func checkStore(t text) complaint {
 	}
 }
 
+// checkRedis tests the form of the lock's URL, as checkStore does that of the store's.
+func checkRedis(t text) complaint {
+	const fix = "write redis://:${REDIS_PASSWORD}@host:6379/0, or rediss:// for TLS; in a password %, /, ?, #, @ and : are written %25, %2F, %3F, %23, %40 and %3A"
+	if t.value == "" {
+		return complaint{}
+	}
+	u, err := url.Parse(t.value)
+	switch {
+	case err != nil:
+		return complaint{"is not a URL", fix}
+	case u.Scheme != "redis" && u.Scheme != "rediss":
+		return complaint{"names no Redis server", fix}
+	case u.Opaque != "" || u.Hostname() == "":
+		return complaint{"names no host", fix}
+	}
+	if database := strings.Trim(u.Path, "/"); database != "" {
+		if _, err := strconv.ParseUint(database, 10, 16); err != nil {
+			return complaint{"names a database that is no number", fix}
+		}
+	}
+	return complaint{}
+}
+
 var (
 	reference     = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 	passwordQuery = regexp.MustCompile(`(?i)[?&](password|sslpassword)=([^&#]*)`)
 )
 
-var literalPassword = complaint{"holds a password written out",
-	"take it from the environment, as in postgres://user:${DB_PASSWORD}@host/name, or the whole URL from file:/path"}
+// literalPassword says how a URL of this kind has its password from outside.
+func literalPassword(check string) complaint {
+	sample := "postgres://user:${DB_PASSWORD}@host/name"
+	if check == "redis" {
+		sample = "redis://:${REDIS_PASSWORD}@host:6379/0"
+	}
+	return complaint{"holds a password written out", "take it from the environment, as in " + sample + ", or the whole URL from file:/path"}
+}
 
 // hasLiteralPassword tells whether a URL as it is written holds a password that no ${NAME} is part of. It goes by the
 // text and not by url.Parse, since a password's odd characters are just what url.Parse fails on.

@@ -12,8 +12,8 @@ const exampleHead = `# Configuration of posthouse. It works as it is: one source
 # A line that begins with # and no blank after it shows a key and its default, or a sample where there is none: take
 # the # away to set it. "posthouse config check --config FILE" tells every problem at once.
 #
-# ${NAME} within a text is replaced by that environment variable ($$ stands for one $); a secret, and the store's url,
-# may be file:/path instead. Secrets written out in this file are refused.
+# ${NAME} within a text is replaced by that environment variable ($$ stands for one $); a secret, and the url of store
+# and lock, may be file:/path instead. Secrets written out in this file are refused.
 # The environment variable POSTHOUSE_KEYS holds the keys for what is kept hashed: id:base64,id:base64,…, the current
 # one first.
 `

@@ -17,9 +17,10 @@ const referenceHead = "# Configuration reference\n\n" +
 	"- **`${NAME}`**, anywhere within a text, is replaced by that environment variable. It is put in after the YAML was\n" +
 	"  parsed, so no value can add keys. `$$` stands for one `$`: `$${NAME}` is the text `${NAME}`. Within `{ }` and `[ ]`\n" +
 	"  put such a text in quotes. A variable that is not set is a problem; one that is set and empty is an empty text.\n" +
-	"- **`file:/path`** in place of a secret or of the store's URL reads it from that file, without the newline at its end.\n" +
-	"- Secrets are never written out in the file: a literal password in the store's URL and a literal entry of `secrets`\n" +
-	"  are refused.\n" +
+	"- **`file:/path`** in place of a secret, or of the URL of store or lock, reads it from that file, without the newline at\n" +
+	"  its end.\n" +
+	"- Secrets are never written out in the file: a literal password in the URL of store or lock, and a literal entry of\n" +
+	"  `secrets`, are refused.\n" +
 	"- Unknown keys, keys that stand twice, and values out of bounds are problems; nothing is guessed or cut to fit.\n" +
 	"- YAML anchors, aliases and `<<` work, so that sources can share what they have in common.\n\n" +
 	"## Environment\n\n" +
