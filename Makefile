@@ -3,7 +3,7 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
 # These build, kill and measure a real server: see scripts/test.
-ALONE := /test/crash$$|/bench$$
+ALONE := /test/crash$$|/test/cluster$$|/bench$$
 
 export CGO_ENABLED := 0
 

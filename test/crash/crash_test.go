@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/crashpoint"
+	"github.com/posthouse/posthouse/test/internal/running"
 )
 
 // A kill ends the server at the n-th passage of a named point, or, where point
@@ -67,6 +69,24 @@ func (p crashPlan) kills(random *rand.Rand, order string) []kill {
 	return all
 }
 
+// unhurried is how the target works in these tests: most messages take no
+// time, one in sixteen some milliseconds, so that kills find work in flight; one
+// in a hundred fails at first; what comes from the source refused always fails.
+func unhurried(ctx context.Context, x running.Execution) int {
+	if x.Number%16 == 0 {
+		select {
+		case <-time.After(time.Duration(x.Number%9) * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	if x.Source == running.Refused || failsFirst(x) {
+		return http.StatusInternalServerError
+	}
+	return http.StatusOK
+}
+
+func failsFirst(x running.Execution) bool { return x.Number%100 == 7 && x.Attempt == 1 }
+
 // Each database gets 10,000 pushes (640,000 in the long form), parted between
 // sources in serial order and parallel ones. MySQL speaks the dialect of
 // MariaDB: its form is shorter.
@@ -78,12 +98,12 @@ func TestCrashesLoseNothingThatWasAcknowledged(t *testing.T) {
 	if os.Getenv("POSTHOUSE_SOAK") == "1" {
 		long, short = crashPlan{parts(60_000, 580_000), 20, 60}, crashPlan{parts(6_000, 58_000), 5, 15}
 	}
-	inEachOrder(t, "AC-8 IN-14", func(t *testing.T, e engine, order string) {
+	inEachOrder(t, "AC-8 IN-14", func(t *testing.T, e running.Engine, order string) {
 		plan := long
-		if e.name == "MySQL" {
+		if e.Name == "MySQL" {
 			plan = short
 		}
-		runCrashes(t, e.fresh(t), order, plan)
+		runCrashes(t, e.Fresh(t), order, plan)
 	})
 }
 
@@ -95,76 +115,76 @@ func runCrashes(t *testing.T, storeURL, order string, plan crashPlan) {
 	t.Logf("%d pushes, %d kills, seed %d", plan.pushes[order], len(kills), seed)
 
 	const refusedRetries = 2
-	target := newTarget(t, unhurried)
-	cfg := serverConfig{Store: storeURL}
+	target := running.NewTarget(t, running.Binary, unhurried)
+	cfg := running.Config{Store: storeURL}
 	// So many tries that no innocent message spends them all on kills.
 	for _, name := range []string{"one", "two"} {
-		cfg.Sources = append(cfg.Sources, sourceConfig{Name: name, Order: order, Target: target.url, MaxRetry: 50})
+		cfg.Sources = append(cfg.Sources, running.Source{Name: name, Order: order, Target: target.URL, MaxRetry: 50})
 	}
-	cfg.Sources = append(cfg.Sources, sourceConfig{Name: refused, Order: order, Target: target.url, MaxRetry: refusedRetries})
-	server := newServer(t, cfg)
+	cfg.Sources = append(cfg.Sources, running.Source{Name: running.Refused, Order: order, Target: target.URL, MaxRetry: refusedRetries})
+	server := running.NewServer(t, cfg)
 	// One message in ten goes to the source refused.
-	load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"one", "two", "one", "two", "one", "two", "one", "two", "one", refused}})
+	load := running.NewLoad(t, running.LoadConfig{Doors: []string{server.Door}, Sources: []string{"one", "two", "one", "two", "one", "two", "one", "two", "one", running.Refused}})
 
 	// Once without a kill: the tables are there from now on.
-	server.start("")
-	server.waitReady()
-	server.terminate()
+	server.Start("")
+	server.WaitReady()
+	server.Terminate()
 
 	begun, left := time.Now(), plan.pushes[order]
-	inFlight := map[claimed]bool{}
+	inFlight := map[running.Claimed]bool{}
 	for i, k := range kills {
-		server.start(k.env())
+		server.Start(k.env())
 		share := left / (len(kills) + 1 - i)
 		left -= share
-		load.grant(share)
+		load.Grant(share)
 		k.await(t, server, load)
-		if err := inspect(storeURL, func(db *database) error { return db.inFlight(context.Background(), inFlight) }); err != nil {
+		if err := running.Inspect(storeURL, func(db *running.Database) error { return db.InFlight(context.Background(), inFlight) }); err != nil {
 			t.Fatalf("after kill %d, %v: %v", i, k, err)
 		}
 	}
 	killed := time.Now()
-	server.start("")
-	load.grant(left)
-	server.waitReady()
-	load.wait()
+	server.Start("")
+	load.Grant(left)
+	server.WaitReady()
+	load.Wait()
 	pushed := time.Now()
-	server.waitHandled()
+	server.WaitHandled()
 	handled := time.Now()
-	server.terminate()
+	server.Terminate()
 	t.Logf("kills %v, then pushing the rest %v, handling it %v, stopping %v", killed.Sub(begun).Round(time.Millisecond),
 		pushed.Sub(killed).Round(time.Millisecond), handled.Sub(pushed).Round(time.Millisecond), time.Since(handled).Round(time.Millisecond))
 
-	a := audit{Store: storeURL, Load: load, Target: target, InFlight: len(inFlight), RefusedTries: refusedRetries + 1, Fails: failsFirst}
+	a := running.Audit{Store: storeURL, Load: load, Target: target, InFlight: len(inFlight), RefusedTries: refusedRetries + 1, Fails: failsFirst}
 	if order == "serial" {
-		a.Serial = []string{"one", "two", refused}
+		a.Serial = []string{"one", "two", running.Refused}
 	}
-	a.run(t)
+	a.Run(t)
 }
 
 // A server that is killed while it makes its tables makes them the next time,
 // also where each of their statements is a transaction of its own.
 func TestAKillWhileTheTablesAreMade(t *testing.T) {
-	onEachEngine(t, "AC-8", engines, func(t *testing.T, e engine) {
-		storeURL := e.fresh(t)
-		target := newTarget(t, nil)
-		server := newServer(t, serverConfig{Store: storeURL, Sources: []sourceConfig{{Name: "one", Order: "serial", Target: target.url, MaxRetry: 3}}})
-		load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"one"}, Connections: 1})
+	running.OnEachEngine(t, "AC-8", running.Engines, func(t *testing.T, e running.Engine) {
+		storeURL := e.Fresh(t)
+		target := running.NewTarget(t, running.Binary, nil)
+		server := running.NewServer(t, running.Config{Store: storeURL, Sources: []running.Source{{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 3}}})
+		load := running.NewLoad(t, running.LoadConfig{Doors: []string{server.Door}, Sources: []string{"one"}, Connections: 1})
 		for after := 40 * time.Millisecond; after < 400*time.Millisecond; after += 30 * time.Millisecond {
-			server.start("")
+			server.Start("")
 			<-time.After(after)
-			server.kill()
-			if !server.waitExit(stopPatience) || !server.wasKilled() {
-				t.Fatalf("after %v the server ended by itself: %s", after, server.ending())
+			server.Kill()
+			if !server.WaitExit(running.StopPatience) || !server.WasKilled() {
+				t.Fatalf("after %v the server ended by itself: %s", after, server.Ending())
 			}
 		}
-		server.start("")
-		server.waitReady()
-		load.grant(1)
-		load.wait()
-		server.waitHandled()
-		server.terminate()
-		audit{Store: storeURL, Load: load, Target: target}.run(t)
+		server.Start("")
+		server.WaitReady()
+		load.Grant(1)
+		load.Wait()
+		server.WaitHandled()
+		server.Terminate()
+		running.Audit{Store: storeURL, Load: load, Target: target}.Run(t)
 	})
 }
 
@@ -177,9 +197,9 @@ func (k kill) env() string {
 
 // await returns when the kill has happened. While it does not, and the senders
 // are idle, it allows them some pushes more.
-func (k kill) await(t *testing.T, s *server, l *load) {
+func (k kill) await(t *testing.T, s *running.Server, l *running.Load) {
 	t.Helper()
-	_, exited := s.process()
+	_, exited := s.Process()
 	deadline := time.After(pointPatience)
 	more := time.NewTicker(200 * time.Millisecond)
 	defer more.Stop()
@@ -190,15 +210,15 @@ func (k kill) await(t *testing.T, s *server, l *load) {
 	for {
 		select {
 		case <-exited:
-			if !s.wasKilled() {
-				t.Fatalf("before the kill %v the server ended by itself: %s", k, s.ending())
+			if !s.WasKilled() {
+				t.Fatalf("before the kill %v the server ended by itself: %s", k, s.Ending())
 			}
 			return
 		case <-moment:
-			s.kill()
+			s.Kill()
 		case <-more.C:
-			if l.idle() {
-				l.grant(20)
+			if l.Idle() {
+				l.Grant(20)
 			}
 		case <-deadline:
 			t.Fatalf("the server has lived %v and not reached its kill, %v", pointPatience, k)

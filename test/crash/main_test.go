@@ -1,29 +1,22 @@
 package crash
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
+
+	"github.com/posthouse/posthouse/test/internal/running"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// These tests wait most of the time, for leases and locks to run out.
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(run(m))
-}
+func TestMain(m *testing.M) { running.Main(m) }
 
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "posthouse-crash-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a leftover in the temporary folder
-	buildDir = dir
-	return m.Run()
+// inEachOrder does the same for each order on every database.
+func inEachOrder(t *testing.T, ids string, test func(t *testing.T, e running.Engine, order string)) {
+	t.Helper()
+	running.OnEachEngine(t, ids, running.Engines, func(t *testing.T, e running.Engine) {
+		for _, order := range []string{"serial", "parallel"} {
+			t.Run(order, func(t *testing.T) {
+				t.Parallel()
+				test(t, e, order)
+			})
+		}
+	})
 }

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/testdb"
+	"github.com/posthouse/posthouse/test/internal/running"
 )
 
 // How long an outage lasts; a stopped server is down for a little longer.
@@ -29,10 +29,10 @@ const maxLogLines = 10
 type outage struct{ begin, end time.Time }
 
 func TestALockedMessageTableLosesNothing(t *testing.T) {
-	onEachEngine(t, "AC-9 IN-02", engines, func(t *testing.T, e engine) {
-		url := e.fresh(t)
+	running.OnEachEngine(t, "AC-9 IN-02", running.Engines, func(t *testing.T, e running.Engine) {
+		url := e.Fresh(t)
 		runOutage(t, url, func() outage {
-			release, err := lockMessages(t.Context(), url)
+			release, err := running.LockTables(t.Context(), url, "posthouse_message")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,9 +48,9 @@ func TestALockedMessageTableLosesNothing(t *testing.T) {
 }
 
 func TestAStoppedDatabaseLosesNothing(t *testing.T) {
-	servers := slices.DeleteFunc(slices.Clone(engines), func(e engine) bool { return e.own == "" })
-	onEachEngine(t, "AC-9 IN-02", servers, func(t *testing.T, e engine) {
-		own := testdb.Own(t, e.own)
+	servers := slices.DeleteFunc(slices.Clone(running.Engines), func(e running.Engine) bool { return e.Own == "" })
+	running.OnEachEngine(t, "AC-9 IN-02", servers, func(t *testing.T, e running.Engine) {
+		own := testdb.Own(t, e.Own)
 		runOutage(t, own.URL, func() outage {
 			own.Stop(t)
 			o := outage{begin: time.Now()}
@@ -62,82 +62,64 @@ func TestAStoppedDatabaseLosesNothing(t *testing.T) {
 	})
 }
 
-// answers collects what the senders were told.
-type answers struct {
-	mu  sync.Mutex
-	all []answer
-}
-
-func (a *answers) add(one answer) {
-	a.mu.Lock()
-	a.all = append(a.all, one)
-	a.mu.Unlock()
-}
-
-func (a *answers) record() []answer {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return append([]answer(nil), a.all...)
-}
-
 // runOutage pushes into a server while strike makes its store unusable for
 // some time, and judges what was answered.
 func runOutage(t *testing.T, storeURL string, strike func() outage) {
 	t.Helper()
-	target := newTarget(t, nil)
-	server := newServer(t, serverConfig{Store: storeURL, Sources: []sourceConfig{
-		{Name: "serial", Order: "serial", Target: target.url, MaxRetry: 10},
-		{Name: "parallel", Order: "parallel", Target: target.url, MaxRetry: 10},
+	target := running.NewTarget(t, running.Binary, nil)
+	server := running.NewServer(t, running.Config{Store: storeURL, Sources: []running.Source{
+		{Name: "serial", Order: "serial", Target: target.URL, MaxRetry: 10},
+		{Name: "parallel", Order: "parallel", Target: target.URL, MaxRetry: 10},
 	}})
-	server.start("")
-	server.waitReady()
-	pid := server.pid()
+	server.Start("")
+	server.WaitReady()
+	pid := server.PID()
 	begun := time.Now()
-	var got answers
-	load := newLoad(t, loadConfig{Door: server.door, Sources: []string{"serial", "parallel"}, Pause: 100 * time.Millisecond, Answered: got.add})
-	load.grant(1 << 30)
+	var got running.Answers
+	load := running.NewLoad(t, running.LoadConfig{Doors: []string{server.Door}, Sources: []string{"serial", "parallel"}, Pause: 100 * time.Millisecond, Answered: got.Add})
+	load.Grant(1 << 30)
 	enough := func(patience time.Duration, former, more int) {
 		t.Helper()
-		eventually(t, patience, fmt.Sprintf("%d more pushes are acknowledged", more), func() error {
-			if n := load.acknowledged() - former; n < more {
+		running.Eventually(t, patience, fmt.Sprintf("%d more pushes are acknowledged", more), func() error {
+			if n := load.Acknowledged() - former; n < more {
 				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
 	}
-	enough(startPatience, 0, 500)
+	enough(running.StartPatience, 0, 500)
 	struck := strike()
-	acknowledged, executed := load.acknowledged(), len(target.record())
+	acknowledged, executed := load.Acknowledged(), len(target.Record())
 	enough(backWithin, acknowledged, 500)
-	eventually(t, backWithin, "messages are handled again", func() error {
-		if n := len(target.record()) - executed; n < 100 {
+	running.Eventually(t, backWithin, "messages are handled again", func() error {
+		if n := len(target.Record()) - executed; n < 100 {
 			return fmt.Errorf("%d executions since the end of the outage", n)
 		}
 		return nil
 	})
-	load.end()
-	server.waitHandled()
+	load.End()
+	server.WaitHandled()
 
 	t.Run("AC-9 the process was not restarted", func(t *testing.T) {
-		_, exited := server.process()
+		_, exited := server.Process()
 		select {
 		case <-exited:
-			t.Errorf("it ended: %s", server.ending())
+			t.Errorf("it ended: %s", server.Ending())
 		default:
-			if server.pid() != pid {
-				t.Errorf("the process was %d and is %d", pid, server.pid())
+			if server.PID() != pid {
+				t.Errorf("the process was %d and is %d", pid, server.PID())
 			}
 		}
 	})
 	ended := time.Now()
-	server.terminate()
-	judgeAnswers(t, got.record(), struck)
+	server.Terminate()
+	judgeAnswers(t, got.Record(), struck)
 	t.Run("AC-9 the log stays readable", func(t *testing.T) {
-		lines, err := logLines(server.logPath, begun, ended)
+		lines, err := running.LogLines(server.LogPath, begun, ended)
 		if err != nil {
 			t.Fatal(err)
 		}
-		most := busiest(lines)
+		most := running.Busiest(lines)
 		t.Logf("%d lines in %v, at most %d in a second", len(lines), ended.Sub(begun).Round(time.Second), len(most))
 		if len(most) >= maxLogLines {
 			t.Errorf("%d lines in one second:", len(most))
@@ -147,21 +129,21 @@ func runOutage(t *testing.T, storeURL string, strike func() outage) {
 		}
 	})
 	// Nobody was killed: nothing is executed twice.
-	audit{Store: storeURL, Load: load, Target: target, Serial: []string{"serial"}}.run(t)
+	running.Audit{Store: storeURL, Load: load, Target: target, Serial: []string{"serial"}}.Run(t)
 }
 
-func judgeAnswers(t *testing.T, all []answer, struck outage) {
+func judgeAnswers(t *testing.T, all []running.Answer, struck outage) {
 	t.Helper()
 	t.Run("AC-9 IN-02 only 503 meanwhile", func(t *testing.T) {
-		r := reporter{T: t}
+		r := running.Reporter{T: t}
 		statuses := map[int]int{}
 		for _, a := range all {
-			if a.done.Before(struck.begin.Add(settled)) || a.done.After(struck.end) {
+			if a.Done.Before(struck.begin.Add(settled)) || a.Done.After(struck.end) {
 				continue
 			}
-			statuses[a.status]++
-			if a.status != http.StatusServiceUnavailable {
-				r.problemf("%v after the begin: %d %v", a.done.Sub(struck.begin).Round(time.Millisecond), a.status, a.err)
+			statuses[a.Status]++
+			if a.Status != http.StatusServiceUnavailable {
+				r.Problemf("%v after the begin: %d %v", a.Done.Sub(struck.begin).Round(time.Millisecond), a.Status, a.Err)
 			}
 		}
 		t.Logf("in %v of outage: %v", struck.end.Sub(struck.begin).Round(time.Millisecond), statuses)
@@ -170,18 +152,18 @@ func judgeAnswers(t *testing.T, all []answer, struck outage) {
 		}
 	})
 	t.Run("IN-02 an answer to every push, in time", func(t *testing.T) {
-		r := reporter{T: t}
+		r := running.Reporter{T: t}
 		var longest time.Duration
 		for _, a := range all {
-			took := a.done.Sub(a.sent)
+			took := a.Done.Sub(a.Sent)
 			longest = max(longest, took)
 			switch {
-			case a.err != nil:
-				r.problemf("no answer: %v", a.err)
-			case a.status != http.StatusOK && a.status != http.StatusServiceUnavailable:
-				r.problemf("answered %d", a.status)
-			case took > answerWithin+grace:
-				r.problemf("%d after %v", a.status, took.Round(time.Millisecond))
+			case a.Err != nil:
+				r.Problemf("no answer: %v", a.Err)
+			case a.Status != http.StatusOK && a.Status != http.StatusServiceUnavailable:
+				r.Problemf("answered %d", a.Status)
+			case took > running.AnswerWithin+running.Grace:
+				r.Problemf("%d after %v", a.Status, took.Round(time.Millisecond))
 			}
 		}
 		t.Logf("%d answers, the slowest after %v", len(all), longest.Round(time.Millisecond))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/posthouse/posthouse/test/internal/running"
 )
 
 // A message that kills its worker each time it is executed, first of a batch of
@@ -17,14 +19,14 @@ func TestAMessageThatKillsItsWorkerEndsAlone(t *testing.T) {
 	inEachOrder(t, "IN-14", runPoison)
 }
 
-func runPoison(t *testing.T, e engine, order string) {
+func runPoison(t *testing.T, e running.Engine, order string) {
 	t.Helper()
 	const (
 		batch    = 50
 		maxRetry = 2
 	)
 	var (
-		running  atomic.Pointer[server]                                  // set before anything is pushed
+		present  atomic.Pointer[running.Server]                          // set before anything is pushed
 		plugs    = map[string]int{"serial": 1, "parallel": batch}[order] // what fills all slots
 		poison   = plugs
 		open     = make(chan struct{}) // closed: nothing is held back any more
@@ -32,15 +34,15 @@ func runPoison(t *testing.T, e engine, order string) {
 		poisoned atomic.Int64
 		killed   atomic.Int64 // the process that was killed last
 		claimed  atomic.Int64 // messages claimed together, when the poison was executed first
-		storeURL = e.fresh(t)
+		storeURL = e.Fresh(t)
 	)
-	target := newTarget(t, func(ctx context.Context, x execution) int {
+	target := running.NewTarget(t, running.Binary, func(ctx context.Context, x running.Execution) int {
 		switch {
-		case x.source != "bad":
-		case x.number == poison:
+		case x.Source != "bad":
+		case x.Number == poison:
 			if poisoned.Add(1) == 1 {
-				err := inspect(storeURL, func(db *database) error {
-					n, err := db.largestClaim(ctx, x.source)
+				err := running.Inspect(storeURL, func(db *running.Database) error {
+					n, err := db.LargestClaim(ctx, x.Source)
 					claimed.Store(int64(n))
 					return err
 				})
@@ -48,10 +50,10 @@ func runPoison(t *testing.T, e engine, order string) {
 					t.Error(err)
 				}
 			}
-			killed.Store(int64(running.Load().pid()))
-			running.Load().kill()
+			killed.Store(int64(present.Load().PID()))
+			present.Load().Kill()
 			<-ctx.Done() // the caller is gone for certain
-		case x.number < plugs:
+		case x.Number < plugs:
 			held.Add(1)
 			select {
 			case <-open:
@@ -62,60 +64,60 @@ func runPoison(t *testing.T, e engine, order string) {
 		}
 		return http.StatusOK
 	})
-	server := newServer(t, serverConfig{Store: storeURL, Sources: []sourceConfig{
-		{Name: "bad", Order: order, Target: target.url, MaxRetry: maxRetry, Concurrency: batch, Timeout: 30 * time.Second, OrphanAfter: 150 * time.Second},
-		{Name: "calm", Order: "parallel", Target: target.url, MaxRetry: 50},
+	server := running.NewServer(t, running.Config{Store: storeURL, Sources: []running.Source{
+		{Name: "bad", Order: order, Target: target.URL, MaxRetry: maxRetry, Concurrency: batch, Timeout: 30 * time.Second, OrphanAfter: 150 * time.Second},
+		{Name: "calm", Order: "parallel", Target: target.URL, MaxRetry: 50},
 	}})
-	running.Store(server)
-	server.start("")
-	server.waitReady()
+	present.Store(server)
+	server.Start("")
+	server.WaitReady()
 
 	// Executions are held back until a whole batch waits behind them, the poison
 	// first; then the process is killed, and its successor finds that batch.
-	bad := newLoad(t, loadConfig{Door: server.door, Sources: []string{"bad"}, Connections: 1})
-	bad.grant(plugs)
-	bad.wait()
-	eventually(t, 10*time.Second, "the slots are taken", func() error {
+	bad := running.NewLoad(t, running.LoadConfig{Doors: []string{server.Door}, Sources: []string{"bad"}, Connections: 1})
+	bad.Grant(plugs)
+	bad.Wait()
+	running.Eventually(t, 10*time.Second, "the slots are taken", func() error {
 		if n := held.Load(); n < int64(plugs) {
 			return fmt.Errorf("%d executions are held back, of %d", n, plugs)
 		}
 		return nil
 	})
-	bad.grant(batch)
-	bad.wait()
-	server.kill()
-	server.waitExit(stopPatience)
+	bad.Grant(batch)
+	bad.Wait()
+	server.Kill()
+	server.WaitExit(running.StopPatience)
 	close(open)
-	server.start("")
+	server.Start("")
 	ctx, cancel := context.WithCancel(t.Context())
-	supervisor := server.supervise(ctx)
+	supervisor := server.Supervise(ctx)
 	// Other sources go on meanwhile.
-	calm := newLoad(t, loadConfig{Door: server.door, Sources: []string{"calm"}, Connections: 4, Pause: 50 * time.Millisecond})
-	calm.grant(1 << 30)
-	eventually(t, time.Minute, "the poison was tried as often as allowed", func() error {
+	calm := running.NewLoad(t, running.LoadConfig{Doors: []string{server.Door}, Sources: []string{"calm"}, Connections: 4, Pause: 50 * time.Millisecond})
+	calm.Grant(1 << 30)
+	running.Eventually(t, time.Minute, "the poison was tried as often as allowed", func() error {
 		if n := poisoned.Load(); n < maxRetry+1 {
 			return fmt.Errorf("it was executed %d times", n)
 		}
 		return nil
 	})
-	eventually(t, startPatience, "the last one that was killed has a successor", func() error {
-		if int64(server.pid()) == killed.Load() {
+	running.Eventually(t, running.StartPatience, "the last one that was killed has a successor", func() error {
+		if int64(server.PID()) == killed.Load() {
 			return fmt.Errorf("process %d was killed", killed.Load())
 		}
 		return nil
 	})
-	server.waitReady()
-	calm.end()
-	server.waitHandled()
+	server.WaitReady()
+	calm.End()
+	server.WaitHandled()
 	cancel()
 	supervisor()
 
-	executions := target.record()
+	executions := target.Record()
 	var id uuid.UUID
 	tries := 0
 	for _, x := range executions {
-		if x.source == "bad" && x.number == poison {
-			id = x.message
+		if x.Source == "bad" && x.Number == poison {
+			id = x.Message
 			tries++
 		}
 	}
@@ -125,7 +127,7 @@ func runPoison(t *testing.T, e engine, order string) {
 		}
 	})
 	t.Run("IN-14 the poison is lost with its worker as often as allowed, then failed", func(t *testing.T) {
-		m, err := server.message(id)
+		m, err := server.Message(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +140,7 @@ func runPoison(t *testing.T, e engine, order string) {
 			}
 		}
 	})
-	stats, err := server.stats()
+	stats, err := server.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,13 +150,13 @@ func runPoison(t *testing.T, e engine, order string) {
 		}
 	})
 	t.Run("IN-16 other sources succeed", func(t *testing.T) {
-		acked := calm.acknowledged()
+		acked := calm.Acknowledged()
 		if st := stats["calm"]; st.Success < acked || st.Failed != 0 || acked == 0 {
 			t.Errorf("source calm: %d acknowledged, %d succeeded, %d failed", acked, st.Success, st.Failed)
 		}
 	})
-	if faults := target.faults(); len(faults) > 0 {
+	if faults := target.Faults(); len(faults) > 0 {
 		t.Errorf("at the target: %v", faults)
 	}
-	server.terminate()
+	server.Terminate()
 }

@@ -1,4 +1,4 @@
-package crash
+package running
 
 import (
 	"context"
@@ -17,62 +17,50 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
-// engine is a database that is tested.
-type engine struct {
-	name  string
-	fresh func(testing.TB) string // makes a new one and returns its store URL
-	own   string                  // how testdb.Own calls one that may be stopped; empty: it is no process of its own
+// Engine is a database that is tested.
+type Engine struct {
+	Name  string
+	Fresh func(testing.TB) string // makes a new one and returns its store URL
+	Own   string                  // how testdb.Own calls one that may be stopped; empty: it is no process of its own
 }
 
-var engines = []engine{
+// Engines are all that there are.
+var Engines = []Engine{
 	{"SQLite", testdb.SQLite, ""},
 	{"PostgreSQL", testdb.Postgres, "postgres"},
 	{"MariaDB", testdb.MariaDB, "mariadb"},
 	{"MySQL", testdb.MySQL, "mysql"},
 }
 
-// onEachEngine runs a subtest on each of some databases, all at the same time, since
+// OnEachEngine runs a subtest on each of some databases, all at the same time, since
 // they mostly wait. Tests that call it run one after the other: some measure
 // how long an answer takes.
-func onEachEngine(t *testing.T, ids string, on []engine, test func(t *testing.T, e engine)) {
+func OnEachEngine(t *testing.T, ids string, on []Engine, test func(t *testing.T, e Engine)) {
 	t.Helper()
 	for _, e := range on {
-		t.Run(ids+" "+e.name, func(t *testing.T) {
+		t.Run(ids+" "+e.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, e)
 		})
 	}
 }
 
-// inEachOrder does the same for each order on every database.
-func inEachOrder(t *testing.T, ids string, test func(t *testing.T, e engine, order string)) {
-	t.Helper()
-	onEachEngine(t, ids, engines, func(t *testing.T, e engine) {
-		for _, order := range []string{"serial", "parallel"} {
-			t.Run(order, func(t *testing.T) {
-				t.Parallel()
-				test(t, e, order)
-			})
-		}
-	})
-}
+// Database looks into the store past the servers.
+type Database struct{ *sql.DB }
 
-// database looks into the store past the server.
-type database struct{ *sql.DB }
-
-// inspect opens the store that a URL names, as a reader, for the time of look.
+// Inspect opens the store that a URL names, as a reader, for the time of look.
 // A mere reader does not tidy SQLite's write-ahead log when it leaves: the next
 // server finds exactly what the killed one left.
-func inspect(storeURL string, look func(*database) error) error {
-	db, err := open(storeURL, "mode=ro")
+func Inspect(storeURL string, look func(*Database) error) error {
+	db, err := Open(storeURL, "mode=ro")
 	if err != nil {
 		return err
 	}
-	return errors.Join(look(&database{db}), db.Close())
+	return errors.Join(look(&Database{db}), db.Close())
 }
 
-// open opens what a store URL names; sqlite are parameters for SQLite.
-func open(storeURL, sqlite string) (*sql.DB, error) {
+// Open opens what a store URL names; sqlite are parameters for SQLite.
+func Open(storeURL, sqlite string) (*sql.DB, error) {
 	switch scheme, rest, _ := strings.Cut(storeURL, ":"); scheme {
 	case "sqlite":
 		return sql.Open("sqlite", "file:"+rest+"?"+sqlite)
@@ -100,20 +88,30 @@ func openMySQL(storeURL string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// claimed is one claim of one message.
-type claimed struct{ seq, token int64 }
+// Claimed is one claim of one message.
+type Claimed struct{ seq, token int64 }
 
-// inFlight adds to set what was started and is not settled. Asked between a
+// InFlight adds to set what was started and is not settled. Asked between a
 // kill and the next start, that is what the kill may have cut short.
-func (d *database) inFlight(ctx context.Context, set map[claimed]bool) error {
+func (d *Database) InFlight(ctx context.Context, set map[Claimed]bool) error {
 	// State 1 is processing.
-	rows, err := d.QueryContext(ctx, "SELECT seq, token FROM posthouse_work WHERE state = 1 AND started_at > 0")
+	return d.claimed(ctx, "state = 1 AND started_at > 0", set)
+}
+
+// InFlightOf does so for one of several instances: that of the process pid.
+func (d *Database) InFlightOf(ctx context.Context, pid int, set map[Claimed]bool) error {
+	where := fmt.Sprintf("state = 1 AND started_at > 0 AND owner IN (SELECT id FROM posthouse_instance WHERE name LIKE '%%-%d')", pid)
+	return d.claimed(ctx, where, set)
+}
+
+func (d *Database) claimed(ctx context.Context, where string, set map[Claimed]bool) error {
+	rows, err := d.QueryContext(ctx, "SELECT seq, token FROM posthouse_work WHERE "+where)
 	if err != nil {
 		return fmt.Errorf("counting what is in flight: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var c claimed
+		var c Claimed
 		if err := rows.Scan(&c.seq, &c.token); err != nil {
 			return fmt.Errorf("counting what is in flight: %w", err)
 		}
@@ -122,9 +120,9 @@ func (d *database) inFlight(ctx context.Context, set map[claimed]bool) error {
 	return rows.Err()
 }
 
-// largestClaim returns how many messages of one source are processing under
+// LargestClaim returns how many messages of one source are processing under
 // one token, at most.
-func (d *database) largestClaim(ctx context.Context, source string) (most int, err error) {
+func (d *Database) LargestClaim(ctx context.Context, source string) (most int, err error) {
 	rows, err := d.QueryContext(ctx, "SELECT s.name, w.token FROM posthouse_work w JOIN posthouse_source s ON s.id = w.queue WHERE w.state = 1")
 	if err != nil {
 		return 0, fmt.Errorf("reading claims: %w", err)
@@ -145,39 +143,41 @@ func (d *database) largestClaim(ctx context.Context, source string) (most int, e
 	return most, rows.Err()
 }
 
-// kept is a message as the store holds it.
-type kept struct {
-	source string
-	status string // as people read it
-	number int    // of the load's message
-	fault  error  // what is wrong with the body
+// Kept is a message as the store holds it.
+type Kept struct {
+	Source     string
+	Status     string // as people read it
+	RetryCount int
+	Number     int   // of the load's message
+	Fault      error // what is wrong with the body
 }
 
-// messages reads every message that the store holds.
-func (d *database) messages(ctx context.Context) (map[uuid.UUID]kept, error) {
-	all := map[uuid.UUID]kept{}
-	rows, err := d.QueryContext(ctx, "SELECT id, source, process_status FROM posthouse_message_log")
+// Messages reads every message that the store holds.
+func (d *Database) Messages(ctx context.Context, w Writing) (map[uuid.UUID]Kept, error) {
+	all := map[uuid.UUID]Kept{}
+	rows, err := d.QueryContext(ctx, "SELECT id, source, process_status, retry_count FROM posthouse_message_log")
 	if err != nil {
 		return nil, fmt.Errorf("reading the message log: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var id uuid.UUID
-		var k kept
+		var k Kept
 		var status sql.NullString
-		if err := rows.Scan(&id, &k.source, &status); err != nil {
+		var retries sql.NullInt64
+		if err := rows.Scan(&id, &k.Source, &status, &retries); err != nil {
 			return nil, fmt.Errorf("reading the message log: %w", err)
 		}
-		k.status = status.String
+		k.Status, k.RetryCount = status.String, int(retries.Int64)
 		all[id] = k
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("reading the message log: %w", err)
 	}
-	return all, d.bodies(ctx, all)
+	return all, d.bodies(ctx, w, all)
 }
 
-func (d *database) bodies(ctx context.Context, all map[uuid.UUID]kept) error {
+func (d *Database) bodies(ctx context.Context, w Writing, all map[uuid.UUID]Kept) error {
 	rows, err := d.QueryContext(ctx, "SELECT id, body FROM posthouse_message")
 	if err != nil {
 		return fmt.Errorf("reading the messages: %w", err)
@@ -193,28 +193,35 @@ func (d *database) bodies(ctx context.Context, all map[uuid.UUID]kept) error {
 		if !ok {
 			return fmt.Errorf("message %s is not in the message log", id)
 		}
-		k.number, k.fault = numberOf(body)
+		k.Number, k.Fault = w.Number(body)
 		all[id] = k
 	}
 	return rows.Err()
 }
 
-// locks are, by the scheme of the store's URL, the statements that lock the
-// message table against everybody, and the one that lets it go.
+// locks are, by the scheme of the store's URL, how tables are locked against
+// everybody, and let go.
 var locks = map[string]struct {
-	take    []string
-	release string
+	begin, table, between, end string
+	release                    string
 }{
-	"sqlite":   {[]string{"BEGIN EXCLUSIVE"}, "ROLLBACK"},
-	"postgres": {[]string{"BEGIN", "LOCK TABLE posthouse_message IN ACCESS EXCLUSIVE MODE"}, "ROLLBACK"},
-	"mysql":    {[]string{"LOCK TABLES posthouse_message WRITE"}, "UNLOCK TABLES"},
+	"sqlite":   {begin: "BEGIN EXCLUSIVE", release: "ROLLBACK"},
+	"postgres": {begin: "BEGIN; LOCK TABLE ", table: "%s", between: ", ", end: " IN ACCESS EXCLUSIVE MODE", release: "ROLLBACK"},
+	"mysql":    {begin: "LOCK TABLES ", table: "%s WRITE", between: ", ", release: "UNLOCK TABLES"},
 }
 
-// lockMessages returns when it has the lock; release lets it go.
-func lockMessages(ctx context.Context, storeURL string) (release func() error, err error) {
+// LockTables returns when it has the lock on the tables (SQLite: on all);
+// release lets it go.
+func LockTables(ctx context.Context, storeURL string, tables ...string) (release func() error, err error) {
 	scheme, _, _ := strings.Cut(storeURL, ":")
 	lock := locks[scheme]
-	db, err := open(storeURL, "_pragma=busy_timeout(20000)")
+	var names []string
+	for _, table := range tables {
+		if lock.table != "" {
+			names = append(names, fmt.Sprintf(lock.table, table))
+		}
+	}
+	db, err := Open(storeURL, "_pragma=busy_timeout(20000)")
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +229,7 @@ func lockMessages(ctx context.Context, storeURL string) (release func() error, e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("a session that locks: %w", err), db.Close())
 	}
-	for _, statement := range lock.take {
+	for statement := range strings.SplitSeq(lock.begin+strings.Join(names, lock.between)+lock.end, "; ") {
 		if _, err := session.ExecContext(ctx, statement); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", statement, err), session.Close(), db.Close())
 		}

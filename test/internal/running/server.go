@@ -1,4 +1,4 @@
-package crash
+package running
 
 import (
 	"bufio"
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// How long the harness waits for what should take a moment.
+// How long the tests wait for what should take a moment.
 const (
-	startPatience = 30 * time.Second // a start on a busy machine, migrations included
-	stopPatience  = 40 * time.Second // drain and what comes after it
+	StartPatience = 30 * time.Second // a start on a busy machine, migrations included
+	StopPatience  = 40 * time.Second // drain and what comes after it
 )
 
 // binary builds posthouse with its crash points, once per run of the tests.
@@ -36,14 +36,15 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// buildDir is where binary builds; TestMain makes and deletes it.
+// buildDir is where binary builds; Main makes and deletes it.
 var buildDir string
 
-// server is posthouse as a child process that can be killed and started again
+// Server is posthouse as a child process that can be killed and started again
 // on the same addresses, configuration and database.
-type server struct {
-	door, admin string // host:port
-	logPath     string
+type Server struct {
+	Name        string
+	Door, Admin string // host:port
+	LogPath     string
 
 	t      *testing.T
 	binary string
@@ -57,31 +58,33 @@ type server struct {
 	starts int
 }
 
-// newServer writes the configuration; it starts nothing yet.
-func newServer(t *testing.T, cfg serverConfig) *server {
+// NewServer writes the configuration; it starts nothing yet. The process ends
+// with the test.
+func NewServer(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	bin, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{
-		t: t, binary: bin, door: freeAddress(t), admin: freeAddress(t),
+	name := or(cfg.Name, "server")
+	s := &Server{
+		t: t, binary: bin, Name: name, Door: freeAddress(t), Admin: freeAddress(t),
 		config:  filepath.Join(t.TempDir(), "posthouse.yaml"),
-		logPath: filepath.Join(t.ArtifactDir(), "server.log"),
-		// The URL holds a password, which a configuration's text may not.
-		env: append(os.Environ(), "POSTHOUSE_STORE="+cfg.Store),
+		LogPath: filepath.Join(t.ArtifactDir(), name+".log"),
 	}
-	if err := os.WriteFile(s.config, cfg.yaml(s.door, s.admin), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if s.log, err = os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+	// The store's URL holds a password, which a configuration's text may not.
+	s.env = slices.Concat(os.Environ(), cfg.Env, []string{
+		envStore + "=" + cfg.Store, envDoor + "=" + s.Door, envAdmin + "=" + s.Admin, envName + "=" + name,
+	})
+	s.Configure(cfg)
+	if s.log, err = os.OpenFile(s.LogPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.kill()
-		s.waitExit(stopPatience)
+		s.Kill()
+		s.WaitExit(StopPatience)
 		if t.Failed() {
-			t.Logf("the end of the server's log, %s (kept with go test -artifacts):\n%s", s.logPath, tail(s.logPath, 60))
+			t.Logf("the end of the server's log, %s (kept with go test -artifacts):\n%s", s.LogPath, tail(s.LogPath, 60))
 		}
 		if err := s.log.Close(); err != nil {
 			t.Error(err)
@@ -90,16 +93,25 @@ func newServer(t *testing.T, cfg serverConfig) *server {
 	return s
 }
 
-// start starts the process; crash is the value of POSTHOUSE_CRASH, empty for
+// Configure writes another configuration, for the next start. Name, Store and
+// Env stay what they were.
+func (s *Server) Configure(cfg Config) {
+	s.t.Helper()
+	if err := os.WriteFile(s.config, cfg.yaml(), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Start starts the process; crash is the value of POSTHOUSE_CRASH, empty for
 // none. It does not wait until the server is ready.
-func (s *server) start(crash string) {
+func (s *Server) Start(crash string) {
 	s.t.Helper()
 	if err := s.launch(crash); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *server) launch(crash string) error {
+func (s *Server) launch(crash string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.starts++
@@ -120,46 +132,46 @@ func (s *server) launch(crash string) error {
 	return nil
 }
 
-// process returns the present process and the channel that its end closes; nil
+// Process returns the present process and the channel that its end closes; nil
 // and nil before the first start.
-func (s *server) process() (*exec.Cmd, <-chan struct{}) {
+func (s *Server) Process() (*exec.Cmd, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cmd, s.exited
 }
 
-func (s *server) pid() int {
-	cmd, _ := s.process()
+func (s *Server) PID() int {
+	cmd, _ := s.Process()
 	return cmd.Process.Pid
 }
 
-// waitReady waits until /readyz says 200.
-func (s *server) waitReady() {
+// WaitReady waits until /readyz says 200.
+func (s *Server) WaitReady() {
 	s.t.Helper()
-	_, exited := s.process()
-	eventually(s.t, startPatience, "the server is ready", func() error {
+	_, exited := s.Process()
+	Eventually(s.t, StartPatience, "the server is ready", func() error {
 		select {
 		case <-exited:
-			s.t.Fatalf("the server ended while it started: %s", s.ending())
+			s.t.Fatalf("the server ended while it started: %s", s.Ending())
 		default:
 		}
-		_, err := get("http://" + s.admin + "/readyz")
+		_, err := get("http://" + s.Admin + "/readyz")
 		return err
 	})
 }
 
-// kill sends SIGKILL and does not wait.
-func (s *server) kill() { s.signal(syscall.SIGKILL) }
+// Kill sends SIGKILL and does not wait.
+func (s *Server) Kill() { s.Signal(syscall.SIGKILL) }
 
-func (s *server) signal(sig os.Signal) {
-	if cmd, _ := s.process(); cmd != nil {
+func (s *Server) Signal(sig os.Signal) {
+	if cmd, _ := s.Process(); cmd != nil {
 		_ = cmd.Process.Signal(sig) // it fails where the process has ended by itself
 	}
 }
 
-// waitExit says whether the process ended in time.
-func (s *server) waitExit(patience time.Duration) bool {
-	_, exited := s.process()
+// WaitExit says whether the process ended in time.
+func (s *Server) WaitExit(patience time.Duration) bool {
+	_, exited := s.Process()
 	if exited == nil {
 		return true
 	}
@@ -171,47 +183,47 @@ func (s *server) waitExit(patience time.Duration) bool {
 	}
 }
 
-// wasKilled says whether the process, which has ended, was ended by SIGKILL.
-func (s *server) wasKilled() bool {
-	cmd, _ := s.process()
+// WasKilled says whether the process, which has ended, was ended by SIGKILL.
+func (s *Server) WasKilled() bool {
+	cmd, _ := s.Process()
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// ending describes how the process ended.
-func (s *server) ending() string {
-	cmd, _ := s.process()
+// Ending describes how the process ended.
+func (s *Server) Ending() string {
+	cmd, _ := s.Process()
 	return cmd.ProcessState.String()
 }
 
-// terminate asks the process to stop, and fails the test unless it does so
+// Terminate asks the process to stop, and fails the test unless it does so
 // cleanly.
-func (s *server) terminate() {
+func (s *Server) Terminate() {
 	s.t.Helper()
-	s.signal(syscall.SIGTERM)
-	if !s.waitExit(stopPatience) {
-		s.t.Fatalf("the server did not stop within %v after SIGTERM", stopPatience)
+	s.Signal(syscall.SIGTERM)
+	if !s.WaitExit(StopPatience) {
+		s.t.Fatalf("the server did not stop within %v after SIGTERM", StopPatience)
 	}
-	if cmd, _ := s.process(); !cmd.ProcessState.Success() {
-		s.t.Fatalf("after SIGTERM the server ended with %s", s.ending())
+	if cmd, _ := s.Process(); !cmd.ProcessState.Success() {
+		s.t.Fatalf("after SIGTERM the server ended with %s", s.Ending())
 	}
 }
 
-// supervise starts the process again whenever it was killed, until ctx ends.
+// Supervise starts the process again whenever it was killed, until ctx ends.
 // The returned function waits until the supervisor has gone.
-func (s *server) supervise(ctx context.Context) (wait func()) {
+func (s *Server) Supervise(ctx context.Context) (wait func()) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		for {
-			_, exited := s.process()
+			_, exited := s.Process()
 			select {
 			case <-exited:
 			case <-ctx.Done():
 				return
 			}
-			if !s.wasKilled() {
-				s.t.Errorf("the server ended by itself: %s", s.ending())
+			if !s.WasKilled() {
+				s.t.Errorf("the server ended by itself: %s", s.Ending())
 				return
 			}
 			if ctx.Err() != nil {
@@ -245,9 +257,9 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// eventually asks every 20 ms until check returns nil, and fails the test with
+// Eventually asks every 20 ms until check returns nil, and fails the test with
 // its last error when that takes too long.
-func eventually(t *testing.T, patience time.Duration, what string, check func() error) {
+func Eventually(t *testing.T, patience time.Duration, what string, check func() error) {
 	t.Helper()
 	deadline := time.After(patience)
 	tick := time.NewTicker(20 * time.Millisecond)

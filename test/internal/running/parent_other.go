@@ -1,6 +1,6 @@
 //go:build !linux
 
-package crash
+package running
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package crash
+package running
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// sourceStats is a member of GET /v1/inbox/stats.
-type sourceStats struct {
+// SourceStats is a member of GET /v1/inbox/stats.
+type SourceStats struct {
 	Source     string `json:"source"`
 	Pending    int    `json:"pending"`
 	Retrying   int    `json:"retrying"`
@@ -21,45 +21,47 @@ type sourceStats struct {
 	Failed     int    `json:"failed"`
 }
 
-// message is GET /v1/inbox/messages/{id}.
-type message struct {
+// Message is GET /v1/inbox/messages/{id}.
+type Message struct {
 	ID         string    `json:"id"`
 	State      string    `json:"state"`
 	RetryCount int       `json:"retry_count"`
 	Error      string    `json:"error"`
-	Attempts   []attempt `json:"attempts"`
+	Attempts   []Attempt `json:"attempts"`
 }
 
-type attempt struct {
+// Attempt is one that did not succeed, or the one that did.
+type Attempt struct {
 	N       int    `json:"n"`
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
 	Error   string `json:"error"`
 }
 
-func (s *server) stats() (map[string]sourceStats, error) {
-	body, err := get("http://" + s.admin + "/v1/inbox/stats")
+// Stats returns what GET /v1/inbox/stats says of each source.
+func (s *Server) Stats() (map[string]SourceStats, error) {
+	body, err := get("http://" + s.Admin + "/v1/inbox/stats")
 	if err != nil {
 		return nil, err
 	}
 	var answer struct {
-		Sources []sourceStats `json:"sources"`
+		Sources []SourceStats `json:"sources"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("/v1/inbox/stats: %w", err)
 	}
-	bySource := map[string]sourceStats{}
+	bySource := map[string]SourceStats{}
 	for _, st := range answer.Sources {
 		bySource[st.Source] = st
 	}
 	return bySource, nil
 }
 
-// switchHandling pauses or resumes a source. The server follows at its next
+// Switch pauses or resumes a source. The server follows at its next
 // heartbeat, or when it starts.
-func (s *server) switchHandling(source, word string) {
+func (s *Server) Switch(source, word string) {
 	s.t.Helper()
-	response, err := http.Post("http://"+s.admin+"/v1/inbox/sources/"+source+"/"+word, "", nil)
+	response, err := http.Post("http://"+s.Admin+"/v1/inbox/sources/"+source+"/"+word, "", nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -69,16 +71,16 @@ func (s *server) switchHandling(source, word string) {
 	}
 }
 
-// waitHandled waits until nothing is left to do, however long that takes, as
+// WaitHandled waits until nothing is left to do, however long that takes, as
 // long as messages go on to end.
-func (s *server) waitHandled() {
+func (s *Server) WaitHandled() {
 	s.t.Helper()
 	const patience = time.Minute
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	moved, before := time.Now(), -1
 	for {
-		stats, err := s.stats()
+		stats, err := s.Stats()
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -100,8 +102,9 @@ func (s *server) waitHandled() {
 	}
 }
 
-func (s *server) message(id uuid.UUID) (m message, err error) {
-	body, err := get("http://" + s.admin + "/v1/inbox/messages/" + id.String())
+// Message asks for one message.
+func (s *Server) Message(id uuid.UUID) (m Message, err error) {
+	body, err := get("http://" + s.Admin + "/v1/inbox/messages/" + id.String())
 	if err != nil {
 		return m, err
 	}
@@ -111,10 +114,10 @@ func (s *server) message(id uuid.UUID) (m message, err error) {
 	return m, nil
 }
 
-// metric sums the samples of one metric that carry all these labels, each
+// Metric sums the samples of one metric that carry all these labels, each
 // written as name="value".
-func (s *server) metric(name string, labels ...string) (sum float64, err error) {
-	page, err := get("http://" + s.admin + "/metrics")
+func (s *Server) Metric(name string, labels ...string) (sum float64, err error) {
+	page, err := get("http://" + s.Admin + "/metrics")
 	if err != nil {
 		return 0, err
 	}

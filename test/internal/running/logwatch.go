@@ -1,4 +1,4 @@
-package crash
+package running
 
 import (
 	"bufio"
@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// logLine is what every line of the server's log has.
-type logLine struct {
+// LogLine is what every line of the server's log has.
+type LogLine struct {
 	Time  time.Time `json:"time"`
 	Level string    `json:"level"`
 	Text  string    `json:"msg"`
 }
 
-// logLines reads what the server logged between two moments. A line that is no
+// LogLines reads what the server logged between two moments. A line that is no
 // log line (a runtime's panic, say) is an error.
-func logLines(path string, from, to time.Time) ([]logLine, error) {
+func LogLines(path string, from, to time.Time) ([]LogLine, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	var lines []logLine
+	var lines []LogLine
 	scanner := bufio.NewScanner(f)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
 		if strings.HasPrefix(scanner.Text(), "--- ") {
 			continue // the harness's own mark
 		}
-		var line logLine
+		var line LogLine
 		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil || line.Time.IsZero() {
 			return nil, fmt.Errorf("not a line of the log: %q", scanner.Text())
 		}
@@ -42,8 +42,8 @@ func logLines(path string, from, to time.Time) ([]logLine, error) {
 	return lines, scanner.Err()
 }
 
-// busiest returns the lines of the second in which most were written.
-func busiest(lines []logLine) (most []logLine) {
+// Busiest returns the lines of the second in which most were written.
+func Busiest(lines []LogLine) (most []LogLine) {
 	first := 0
 	for i := range lines {
 		for lines[i].Time.Sub(lines[first].Time) >= time.Second {
