@@ -2,12 +2,14 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/posthouse/posthouse/internal/expression"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/workqueue"
 )
@@ -16,7 +18,8 @@ import (
 // below this one, open a database and return one; import the one that is used.
 type Store interface {
 	workqueue.Store
-	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error
+	PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error)
+	ForgetKeys(ctx context.Context, limit int) (int, error)
 	Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error)
 	Stats(ctx context.Context) ([]model.SourceStats, error)
 }
@@ -27,6 +30,9 @@ type Order string
 const (
 	// Serial: one after the other, one at a time in the whole cluster.
 	Serial Order = "serial"
+	// Keyed: one after the other for each key, keys side by side, over all
+	// processes.
+	Keyed Order = "keyed"
 	// Parallel: several at once, in no order.
 	Parallel Order = "parallel"
 )
@@ -48,16 +54,27 @@ func NoVerification() Verification { return Verification{Kind: "none"} }
 type Source struct {
 	Name   string // the last part of its path, /in/{name}
 	Verify Verification
-	// Accept is an expression over body, headers, query, content_type and
-	// size: a push for which it is false is acknowledged and not kept, one on
+	// Accept is an expression over body, body_hash, headers, query, content_type
+	// and size: a push for which it is false is acknowledged and not kept, one on
 	// which it cannot be evaluated is kept and marked. Empty keeps all.
 	Accept       string
+	Dedup        Dedup
 	Acknowledge  Acknowledge
 	AnswerWithin time.Duration // default 2s, counted from the request's headers
 	BodyLimit    int64         // bytes, default 1 MiB
 	InFlight     int           // pushes that are received at once, default 256
 	Handler      Handler       // nil: messages are kept, and none is consumed
 	Consume      Consume
+}
+
+// Dedup keeps one of the pushes that are the same to their sender.
+type Dedup struct {
+	// Key is an expression that yields a string, a number, a boolean, or a list
+	// of these: a push whose key is known, byte for byte and of the same type, is
+	// acknowledged and not kept. One on which it cannot be evaluated, or is an
+	// empty string, is kept and marked. Empty keeps all.
+	Key    string
+	Window time.Duration // how long a key is known after its first push was kept, default 8 days
 }
 
 // Acknowledge is the answer to a push that was kept, or is not wanted.
@@ -71,9 +88,20 @@ type Acknowledge struct {
 type Consume struct {
 	// Paused is the first value of the source's switch; what an operator has
 	// set since is kept in the store, and wins.
-	Paused        bool
-	Order         Order           // default Serial
-	Concurrency   int             // handlers at once in Parallel, default 64
+	Paused bool
+	// Order holds over all processes, once all that run ask for the same.
+	// Default: Serial.
+	Order Order
+	// Key is an expression that yields a string, a number, a boolean, or a list
+	// of these: what Keyed keeps in order. It sees headers and query as they are
+	// kept, which is without credentials. Messages on which it cannot be evaluated
+	// are marked, and kept in order as if they had one key. Needed in Keyed.
+	Key        string
+	Partitions int // keys that may be worked on at once in Keyed, over all processes: 1 to 256, default 16
+	// Block: a message that waits for a retry keeps those of its key behind it
+	// from starting; in Serial these are all. Not in Parallel.
+	Block         bool
+	Concurrency   int             // handlers at once in Parallel, partitions at once in Keyed, default 64
 	RoundInterval time.Duration   // longest wait when nothing is due, default 2s
 	BatchSize     int             // messages a round takes at most, default 50
 	Retry         *int            // tries after the first, default 3
@@ -91,6 +119,9 @@ type Config struct {
 	Lease    time.Duration // how long a silent process counts as living, default 30s, at least 1s
 	Drain    time.Duration // how long Stop waits for running handlers, default 25s
 	Memory   int64         // bound of all bodies being received, in bytes; default 256 MiB
+	// Locker excludes other processes beside the store, whose leases stand in any
+	// case. Default: the store alone.
+	Locker Locker
 	// HashCredential replaces credentials in what is kept of headers and query.
 	// Default: they are removed.
 	HashCredential func(credential []byte) string
@@ -99,6 +130,12 @@ type Config struct {
 	// Observe is told how each attempt ended. It must not block.
 	Observe func(Attempt)
 }
+
+// Locker gives out locks that exclude other processes.
+type Locker = workqueue.Locker
+
+// Held is a lock of a Locker.
+type Held = workqueue.Held
 
 // Attempt tells how one attempt to handle a message ended.
 type Attempt struct {
@@ -119,7 +156,8 @@ type Attempt struct {
 }
 
 func (s Source) spec() model.SourceSpec {
-	return model.SourceSpec{Name: s.Name, Enabled: !s.Consume.Paused, Policy: s.queue().Policy}
+	q := s.queue()
+	return model.SourceSpec{Name: s.Name, Enabled: !s.Consume.Paused, Policy: q.Policy, Wants: q.Wants}
 }
 
 // queue translates what concerns consuming. Defaults that the store must know
@@ -131,7 +169,7 @@ func (s Source) queue() workqueue.QueueConfig {
 		retry = *c.Retry
 	}
 	q := workqueue.QueueConfig{
-		Order:         workqueue.Order(c.Order),
+		Wants:         model.Ordering{Order: model.Order(c.Order), Partitions: c.Partitions, Key: c.Key, Block: c.Block},
 		Policy:        model.RetryPolicy{MaxRetry: retry, Backoff: c.Backoff, OrphanAfter: c.OrphanAfter},
 		RoundInterval: c.RoundInterval, BatchSize: c.BatchSize, Timeout: c.Timeout, TripAfter: c.TripAfter, Concurrency: c.Concurrency,
 	}
@@ -149,6 +187,30 @@ func (c *Config) validate() error {
 		if s.Verify.Kind == "" {
 			return fmt.Errorf("inbox: source %q: Verify is missing; write NoVerification() where none is wanted", s.Name)
 		}
+		if err := s.Consume.validate(); err != nil {
+			return fmt.Errorf("inbox: source %q: consume: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// validate tests what must hold also where nothing is consumed here: the store
+// is told of it.
+func (c Consume) validate() error {
+	switch {
+	case c.Order != "" && c.Order != Serial && c.Order != Keyed && c.Order != Parallel:
+		return fmt.Errorf("Order %q is unknown", c.Order)
+	case c.Partitions < 0 || c.Partitions > model.MaxPartitions:
+		return fmt.Errorf("Partitions is %d; 1 to %d are possible", c.Partitions, model.MaxPartitions)
+	case c.Order == Parallel && c.Block:
+		return errors.New("Block has no meaning in Parallel, where no message is behind another")
+	case c.Order != Keyed:
+		return nil
+	case c.Key == "":
+		return errors.New("Key is missing, but Order is Keyed")
+	}
+	if _, err := expression.CompileKey(c.Key); err != nil {
+		return fmt.Errorf("key: %w", err)
 	}
 	return nil
 }

@@ -23,12 +23,13 @@ type Inbox struct {
 	writer  *ingest.Writer
 	engine  *workqueue.Engine
 	backlog *backlog
+	forget  *forgetter
 
-	mu          sync.Mutex // held by Start and Stop
-	started     bool
-	stopped     bool
-	endBacklog  context.CancelFunc
-	backlogDone sync.WaitGroup
+	mu       sync.Mutex // held by Start and Stop
+	started  bool
+	stopped  bool
+	endTimed context.CancelFunc // of what runs on a schedule
+	timed    sync.WaitGroup
 }
 
 // Open registers the sources with the store and makes everything ready. Nothing
@@ -60,7 +61,10 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 	if box.backlog, err = newBacklog(cfg.Store, mine, cfg.Logger, cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
-	if box.engine, err = openEngine(cfg, sources); err != nil {
+	if box.forget, err = newForgetter(cfg.Store, cfg.Logger, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("inbox: %w", err)
+	}
+	if box.engine, err = box.openEngine(cfg, sources); err != nil {
 		return nil, err
 	}
 	box.writer, err = ingest.NewWriter(ingest.WriterConfig{
@@ -73,10 +77,19 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 	if box.door, err = openDoor(cfg, sources, box.writer); err != nil {
 		return nil, err
 	}
+	box.follow(sources)
 	return box, nil
 }
 
-func openEngine(cfg Config, sources []model.Source) (*workqueue.Engine, error) {
+// follow has the door place messages by what the processes have agreed on.
+func (b *Inbox) follow(sources []model.Source) {
+	for _, s := range sources {
+		b.door.SetAgreed(s.ID, s.Agreed)
+	}
+}
+
+func (b *Inbox) openEngine(cfg Config, sources []model.Source) (*workqueue.Engine, error) {
+	var placer ingest.Placer
 	var queues []workqueue.QueueConfig
 	for i, s := range cfg.Sources {
 		if s.Handler == nil {
@@ -85,6 +98,7 @@ func openEngine(cfg Config, sources []model.Source) (*workqueue.Engine, error) {
 		q := s.queue()
 		q.Source = sources[i]
 		q.Handler = adapt(s.Name, s.Handler)
+		q.KeyOf = placer.KeyOf
 		queues = append(queues, q)
 	}
 	var observe func(workqueue.Event)
@@ -97,7 +111,7 @@ func openEngine(cfg Config, sources []model.Source) (*workqueue.Engine, error) {
 	}
 	return workqueue.New(workqueue.Config{
 		Store: cfg.Store, Name: cfg.Instance, Lease: cfg.Lease, Drain: cfg.Drain, Queues: queues,
-		Logger: cfg.Logger, Metrics: metrics, Observe: observe,
+		Logger: cfg.Logger, Metrics: metrics, Observe: observe, Locker: cfg.Locker, OnSources: b.follow,
 	})
 }
 
@@ -129,6 +143,12 @@ func openDoor(cfg Config, sources []model.Source, writer *ingest.Writer) (*inges
 				return nil, fmt.Errorf("inbox: source %q: accept: %w", s.Name, err)
 			}
 		}
+		if s.Dedup.Key != "" {
+			doors[i].Dedup.Window = s.Dedup.Window
+			if doors[i].Dedup.Key, err = expression.CompileKey(s.Dedup.Key); err != nil {
+				return nil, fmt.Errorf("inbox: source %q: dedup: %w", s.Name, err)
+			}
+		}
 	}
 	door, err := ingest.NewDoor(ingest.DoorConfig{
 		Writer: writer, Sources: doors, Memory: cfg.Memory, Hash: cfg.HashCredential, Log: cfg.Logger, Registerer: cfg.Registerer,
@@ -158,8 +178,9 @@ func (b *Inbox) Start(ctx context.Context) error {
 	}
 	b.started = true
 	b.writer.Start()
-	ctx, b.endBacklog = context.WithCancel(context.WithoutCancel(ctx))
-	b.backlogDone.Go(func() { b.backlog.run(ctx) })
+	ctx, b.endTimed = context.WithCancel(context.WithoutCancel(ctx))
+	b.timed.Go(func() { b.backlog.run(ctx) })
+	b.timed.Go(func() { b.forget.run(ctx) })
 	return nil
 }
 
@@ -173,8 +194,8 @@ func (b *Inbox) Stop() {
 	if b.started && !b.stopped {
 		b.writer.Stop()
 		b.engine.Stop()
-		b.endBacklog()
-		b.backlogDone.Wait()
+		b.endTimed()
+		b.timed.Wait()
 	}
 	b.stopped = true
 }

@@ -45,6 +45,11 @@ func serveInbox(t testing.TB, cfg Config) (url string) {
 	if err := box.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return serverOf(t, box)
+}
+
+// serverOf serves box until the test ends, and stops it then.
+func serverOf(t testing.TB, box *Inbox) (url string) {
 	server := httptest.NewServer(box)
 	t.Cleanup(func() {
 		server.Close()
@@ -189,6 +194,11 @@ func TestLifecycle(t *testing.T) {
 			"accept":                {Name: "s", Verify: NoVerification(), Accept: "body.("},
 			"OrphanAfter":           {Name: "s", Verify: NoVerification(), Handler: HandlerFunc(nil), Consume: Consume{Timeout: time.Hour}},
 			`source "s": verify`:    {Name: "s", Verify: Verification{Kind: "hmac"}},
+			"dedup: 1:1: ":          {Name: "s", Verify: NoVerification(), Dedup: Dedup{Key: "nil"}},
+			"Key is missing":        {Name: "s", Verify: NoVerification(), Consume: Consume{Order: Keyed}},
+			"consume: key: 1:1: ":   {Name: "s", Verify: NoVerification(), Consume: Consume{Order: Keyed, Key: "nil"}},
+			"Partitions is 257":     {Name: "s", Verify: NoVerification(), Consume: Consume{Order: Keyed, Key: "body.id", Partitions: 257}},
+			"Block has no meaning":  {Name: "s", Verify: NoVerification(), Consume: Consume{Order: Parallel, Block: true}},
 			"Order \"random\" is u": {Name: "s", Verify: NoVerification(), Handler: HandlerFunc(nil), Consume: Consume{Order: "random"}},
 		} {
 			_, err := Open(t.Context(), Config{Store: store, Sources: []Source{source}})

@@ -42,7 +42,7 @@ func (m *Message) Header() http.Header {
 }
 
 // Handler handles messages. It must be safe for concurrent use where its
-// source's order is parallel, and should return soon after ctx has ended:
+// source's order is keyed or parallel, and should return soon after ctx has ended:
 // until it returns, or orphan_after has passed, the message is not tried again.
 //
 // A nil error is success. Any other is a failed attempt, retried as the source

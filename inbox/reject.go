@@ -10,7 +10,8 @@ import (
 const (
 	// RejectRefused: answered 4xx.
 	RejectRefused = ingest.RejectRefused
-	// RejectNotKept: acknowledged, and not kept, since Source.Accept says so.
+	// RejectNotKept: acknowledged, and not kept, since Source.Accept says so, or
+	// since Source.Dedup knows its key: the cause is then "duplicate".
 	RejectNotKept = ingest.RejectNotKept
 )
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthouse/posthouse/inbox/internal/guard"
 	"github.com/posthouse/posthouse/internal/store/postgres"
+	"github.com/posthouse/posthouse/internal/workqueue"
 )
 
 // Config says which database.
@@ -30,14 +31,20 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{guard.New(s)}, nil
+	return &Store{guard.New(s), s}, nil
 }
 
 // Store is an open database: an inbox.Store. inbox.Open refuses one whose
 // tables are not those of this version, or whose settings may lose messages.
-type Store struct{ guarded }
+type Store struct {
+	guarded
+	signals // what wakes other processes at once
+}
 
-type guarded = guard.Store
+type (
+	guarded = guard.Store
+	signals = workqueue.Signals
+)
 
 // Migrate makes the tables, or brings them up to date, and then checks that the
 // settings do not lose messages. It may be called every time, by several

@@ -94,6 +94,8 @@ func checkRedis(t text) complaint {
 		return complaint{"names no Redis server", fix}
 	case u.Opaque != "" || u.Hostname() == "":
 		return complaint{"names no host", fix}
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return complaint{"holds more than an address and a database", fix}
 	}
 	if database := strings.Trim(u.Path, "/"); database != "" {
 		if _, err := strconv.ParseUint(database, 10, 16); err != nil {
