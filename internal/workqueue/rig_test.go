@@ -58,11 +58,18 @@ func inBubble(t *testing.T, change func(*QueueConfig), f func(t *testing.T, r *r
 		if change != nil {
 			change(&r.cfg)
 		}
-		sources, err := store.Register(t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: r.cfg.WithDefaults().Policy, Wants: r.cfg.WithDefaults().Wants}})
-		must(t, err)
-		r.queue = sources[0]
+		r.register()
 		f(t, r)
 	})
+}
+
+// register makes the queue known, as an instance with this configuration does.
+func (r *rig) register() {
+	r.t.Helper()
+	r.cfg = r.cfg.WithDefaults()
+	sources, err := r.store.Register(r.t.Context(), []model.SourceSpec{{Name: "test", Enabled: true, Policy: r.cfg.Policy, Wants: r.cfg.Wants}})
+	must(r.t, err)
+	r.queue = sources[0]
 }
 
 // engine starts an engine on the rig's queue; it is stopped when the bubble ends.

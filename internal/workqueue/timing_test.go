@@ -291,8 +291,8 @@ func TestTimeouts(t *testing.T) {
 					started++
 				}
 			}
-			if len(orphans) != 21 || started != 1 {
-				t.Errorf("%d are processing, %d of them started; want 21 and 1", len(orphans), started)
+			if len(orphans) != 6 || started != 1 {
+				t.Errorf("%d are processing, %d of them started; want 6 and 1", len(orphans), started)
 			}
 		})
 	})
