@@ -20,8 +20,7 @@ import (
 
 // Store is what the API does with a database. Errors carry a model.Code.
 type Store interface {
-	// Sources lists all sources that were ever registered, by name.
-	Sources(ctx context.Context) ([]model.Source, error)
+	InstanceReader
 	// SetEnabled turns consumption of a source on or off. CodeNotFound.
 	SetEnabled(ctx context.Context, source string, enabled bool) error
 	// ListMessages returns one page, newest first.
@@ -45,7 +44,7 @@ type Rejects interface {
 // SourceInfo is what the configuration says of a source.
 type SourceInfo struct {
 	Name  string
-	Order string // serial, keyed or parallel
+	Wants model.Ordering // with nothing in it that means nothing in its order
 }
 
 // Config says what the API shows.
@@ -62,7 +61,7 @@ type Config struct {
 
 type api struct {
 	Config
-	orders map[string]string // of the configured sources
+	wants map[string]model.Ordering // of the configured sources
 }
 
 // New makes the handler of the admin API. It serves all paths; those that it
@@ -74,9 +73,9 @@ func New(c Config) http.Handler {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &api{Config: c, orders: make(map[string]string, len(c.Sources))}
+	a := &api{Config: c, wants: make(map[string]model.Ordering, len(c.Sources))}
 	for _, s := range c.Sources {
-		a.orders[s.Name] = s.Order
+		a.wants[s.Name] = s.Wants
 	}
 	mux := http.NewServeMux()
 	document := a.register(mux)
@@ -99,11 +98,13 @@ func (a *api) register(mux *http.ServeMux) []byte {
 	config.AllowAdditionalPropertiesByDefault = true // answers may gain members
 	config.Tags = []*huma.Tag{
 		{Name: "inbox", Description: "Messages and their sources."},
+		{Name: "instances", Description: "Processes that share the store."},
 		{Name: "health", Description: "Whether the process does its work."},
 	}
 	h := humago.New(mux, config)
 	a.registerMessages(h)
 	a.registerSources(h)
+	a.registerInstances(h)
 	a.registerHealth(h)
 	allowNull(h.OpenAPI().Components.Schemas)
 	document, err := json.MarshalIndent(h.OpenAPI(), "", "  ")

@@ -32,7 +32,8 @@ func TestPagesHoldEachMessageOnce(t *testing.T) {
 		must(t, err)
 		const count = 23
 		for n := range count {
-			must(t, s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: testID(n), Source: sources[n%2].ID, Body: []byte("{}")}}))
+			_, err := s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: testID(n), Source: sources[n%2].ID, Body: []byte("{}")}})
+			must(t, err)
 		}
 		c, _ := testConfig(s)
 		h := New(c)
@@ -441,7 +442,8 @@ func TestBodiesComeOutAsTheyWentIn(t *testing.T) {
 		n++
 		id := testID(n)
 		t.Run("IN-25 "+name, func(t *testing.T) {
-			must(t, s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: id, Source: sources[0].ID, ContentType: "text/html; charset=utf-8", Body: body}}))
+			_, err := s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: id, Source: sources[0].ID, ContentType: "text/html; charset=utf-8", Body: body}})
+			must(t, err)
 			for _, method := range []string{"GET", "HEAD"} {
 				r, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/v1/inbox/messages/"+id.String()+"/body", nil)
 				must(t, err)

@@ -12,6 +12,7 @@
 //	POST /v1/inbox/sources/{source}/pause
 //	POST /v1/inbox/sources/{source}/resume
 //	GET  /v1/inbox/rejects                  what came for no known source
+//	GET  /v1/instances?dead=                who lives, and who holds which partitions
 //	GET  /openapi.json /metrics /healthz /readyz
 //
 // Every answer that is not 2xx is a problem document (RFC 9457) with a code

@@ -53,14 +53,34 @@ func testID(n int) uuid.UUID {
 func fill(t *testing.T, s *sqlite.Store) {
 	t.Helper()
 	ctx := t.Context()
-	sources, err := s.Register(ctx, []model.SourceSpec{{Name: "erp", Enabled: true}, {Name: "crm"}, {Name: "former"}})
+	sources, err := s.Register(ctx, []model.SourceSpec{
+		{Name: "erp", Enabled: true, Wants: model.Ordering{Order: model.Serial, Partitions: 1}},
+		{Name: "crm", Wants: model.Ordering{Order: model.Keyed, Partitions: 4, Key: "body.id", Block: true}},
+		{Name: "former", Wants: model.Ordering{Order: model.Parallel}},
+	})
 	must(t, err)
 	erp, crm := sources[0].ID, sources[1].ID
-	must(t, s.JoinInstance(ctx, 1, "test", model.Micros(time.Hour.Microseconds())))
+	const lease = model.Micros(time.Hour / time.Microsecond)
+	must(t, s.JoinInstance(ctx, 1, "test", lease, nil))
+	must(t, s.JoinInstance(ctx, 2, "gone", lease, nil))
+	must(t, s.LeaveInstance(ctx, 2))
+	must(t, s.JoinInstance(ctx, -3, "other", lease, []model.Want{{Queue: crm, Ordering: model.Ordering{Order: model.Parallel}}}))
+	take := func(instance model.InstanceID, partitions ...model.Partition) {
+		t.Helper()
+		leases, err := s.TakeLeases(ctx, instance, partitions)
+		must(t, err)
+		for _, l := range leases {
+			if !l.Held {
+				t.Fatalf("%d does not hold %v", instance, partitions)
+			}
+		}
+		time.Sleep(time.Second)
+	}
 
 	put := func(source model.SourceID, n int, m model.NewMessage) {
 		m.ID, m.Source = testID(n), source
-		must(t, s.PutMessages(ctx, model.PutPending, []model.NewMessage{m}))
+		_, err := s.PutMessages(ctx, model.PutPending, []model.NewMessage{m})
+		must(t, err)
 		time.Sleep(time.Second)
 	}
 	push := func(n int) {
@@ -71,12 +91,14 @@ func fill(t *testing.T, s *sqlite.Store) {
 	}
 	claim := func() model.Work {
 		t.Helper()
-		work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: erp, Owner: 1, Token: 7, Limit: 1, Start: true})
+		claimed, err := s.ClaimWork(ctx, model.ClaimParams{
+			Queue: erp, Owner: 1, Token: 7, Limit: 1, Start: true, Generation: sources[0].Agreed.Generation, Slots: sources[0].Agreed.SlotsOf(0),
+		})
 		must(t, err)
-		if len(work) != 1 {
-			t.Fatalf("claimed %d", len(work))
+		if len(claimed.Works) != 1 {
+			t.Fatalf("claimed %+v", claimed)
 		}
-		return work[0]
+		return claimed.Works[0]
 	}
 	settle := func(w model.Work, st model.Settlement) {
 		t.Helper()
@@ -110,6 +132,10 @@ func fill(t *testing.T, s *sqlite.Store) {
 	push(5) // waits
 	put(crm, 6, model.NewMessage{ContentType: "text/html", Headers: []byte("Content-Type: text/html\r\n"),
 		Body: []byte("<script>alert(1)</script>\x00\xff"), Check: "body is not JSON"})
+
+	take(1, model.Partition{Queue: erp}, model.Partition{Queue: crm, Number: 3})
+	take(1, model.Partition{Queue: crm, Number: 1})
+	take(-3, model.Partition{Queue: crm, Number: 0})
 }
 
 // fakeRejects stands in for a door.
@@ -134,7 +160,7 @@ func testConfig(s Store) (c Config, log *bytes.Buffer) {
 	log = new(bytes.Buffer)
 	return Config{
 		Store: s, Rejects: fakeRejects{}, Listen: "127.0.0.1:8081", Version: "v0.0.0-test",
-		Sources:  []SourceInfo{{"erp", "serial"}, {"crm", "parallel"}},
+		Sources:  []SourceInfo{{"erp", model.Ordering{Order: model.Serial, Partitions: 1}}, {"crm", model.Ordering{Order: model.Parallel}}},
 		Checks:   []Check{{"consumers", func(context.Context) error { return nil }}},
 		Registry: telemetry.NewRegistry(),
 		Logger:   telemetry.NewLogger(telemetry.Config{Writer: log, Level: slog.LevelDebug}),
@@ -161,8 +187,12 @@ func request(t *testing.T, h http.Handler, method, target string, header http.He
 // brokenStore fails at everything.
 type brokenStore struct{ err error }
 
-func (b brokenStore) Sources(context.Context) ([]model.Source, error) { return nil, b.err }
-func (b brokenStore) SetEnabled(context.Context, string, bool) error  { return b.err }
+func (b brokenStore) Sources(context.Context) ([]model.Source, error)     { return nil, b.err }
+func (b brokenStore) Instances(context.Context) ([]model.Instance, error) { return nil, b.err }
+func (b brokenStore) Occupancy(context.Context) (model.Occupancy, error) {
+	return model.Occupancy{}, b.err
+}
+func (b brokenStore) SetEnabled(context.Context, string, bool) error { return b.err }
 func (b brokenStore) Body(context.Context, uuid.UUID) (model.Message, error) {
 	return model.Message{}, b.err
 }

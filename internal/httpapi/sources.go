@@ -59,8 +59,18 @@ func (a *api) listSources(ctx context.Context, _ *struct{}) (*answer[SourceList]
 }
 
 func (a *api) sourceItem(s model.Source) SourceItem {
-	order, configured := a.orders[s.Name]
-	return SourceItem{Name: s.Name, Enabled: s.Enabled, Configured: configured, Order: unlessZero(order)}
+	item := SourceItem{Name: s.Name, Enabled: s.Enabled, Generation: s.Agreed.Generation, Draining: s.Agreed.Draining}
+	if s.Agreed.Order != "" {
+		holds := newOrdering(s.Agreed.Ordering)
+		item.Order, item.Partitions, item.Key, item.OnRetry = &holds.Order, holds.Partitions, holds.Key, &holds.OnRetry
+	}
+	wants, configured := a.wants[s.Name]
+	item.Configured = configured
+	if configured && wants != s.Agreed.Ordering {
+		wanted := newOrdering(wants)
+		item.Wanted = &wanted
+	}
+	return item
 }
 
 // source finds a source by name; nil: there is none.
@@ -78,7 +88,7 @@ func (a *api) source(ctx context.Context, name string) (*model.Source, error) {
 }
 
 func (a *api) sourceRejects(ctx context.Context, in *sourceInput) (*answer[RejectList], error) {
-	if _, configured := a.orders[in.Source]; !configured {
+	if _, configured := a.wants[in.Source]; !configured {
 		// One that is known from earlier has no door, and so turns nothing away.
 		switch source, err := a.source(ctx, in.Source); {
 		case err != nil:
@@ -109,7 +119,15 @@ func (a *api) switchSource(ctx context.Context, in *sourceInput, enabled bool) (
 		return nil, problemOf(ctx, a.Logger, "switch a source", err)
 	}
 	a.Logger.Info("an operator switched consumption", "source", in.Source, "enabled", enabled)
-	return &answer[SourceItem]{a.sourceItem(model.Source{Name: in.Source, Enabled: enabled})}, nil
+	source, err := a.source(ctx, in.Source)
+	if err != nil {
+		return nil, problemOf(ctx, a.Logger, "show a source that was switched", err)
+	}
+	if source == nil { // gone since
+		source = &model.Source{Name: in.Source}
+	}
+	source.Enabled = enabled
+	return &answer[SourceItem]{a.sourceItem(*source)}, nil
 }
 
 func noSource() *Problem {

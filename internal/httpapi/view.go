@@ -24,7 +24,7 @@ type MessageItem struct {
 	Error       *string `json:"error" doc:"Of the last attempt that did not succeed, while the message has not; at most 500 characters."`
 	ContentType string  `json:"content_type" doc:"As the sender gave it, made printable; empty where it gave none."`
 	Size        int64   `json:"size" minimum:"0" doc:"Of the body, in bytes."`
-	Check       string  `json:"check,omitempty" doc:"Why the source's accept expression could not be evaluated on it; absent where it could."`
+	Check       string  `json:"check,omitempty" doc:"Which of the source's expressions could not be evaluated on it (accept, or dedup or key with that before it), and why; absent where all could."`
 }
 
 // MessageList is one page of messages, newest first.
@@ -89,10 +89,35 @@ type SourceList struct {
 
 // SourceItem is one source.
 type SourceItem struct {
-	Name       string  `json:"name"`
-	Enabled    bool    `json:"enabled" doc:"Consumption is switched on. The stored switch wins over the configuration's."`
-	Configured bool    `json:"configured" doc:"False for a source that is only known from earlier: its messages are still there."`
-	Order      *string `json:"order" enum:"serial,keyed,parallel" doc:"Null for a source that is not configured."`
+	Name       string `json:"name"`
+	Enabled    bool   `json:"enabled" doc:"Consumption is switched on. The stored switch wins over the configuration's."`
+	Configured bool   `json:"configured" doc:"False for a source that is only known from earlier: its messages are still there."`
+
+	// What holds for all instances.
+	Order      *string `json:"order" enum:"serial,keyed,parallel" doc:"What all instances have agreed on, whatever the configuration of this one says; null where none has consumed it yet."`
+	Partitions int     `json:"partitions" minimum:"0" doc:"How many keys may be worked on at once: 1 in serial order, 0 in parallel, which has none."`
+	Key        *string `json:"key" doc:"The expression that tells what is kept in order; null but in keyed order."`
+	OnRetry    *string `json:"on_retry" enum:"skip,block" doc:"What a message that waits for a retry does to those of its key behind it."`
+	Generation int64   `json:"generation" minimum:"0" doc:"Counts how often this was changed."`
+	Draining   bool    `json:"draining" doc:"It is about to change: what is running may end, and nothing begins until then."`
+
+	Wanted *Ordering `json:"wanted,omitempty" doc:"What the configuration of this instance asks for; absent where that is what holds. It comes to hold when all living instances that consume the source ask for it."`
+}
+
+// Ordering is what a configuration asks of the order of a source.
+type Ordering struct {
+	Order      string  `json:"order" enum:"serial,keyed,parallel"`
+	Partitions int     `json:"partitions" minimum:"0"`
+	Key        *string `json:"key"`
+	OnRetry    string  `json:"on_retry" enum:"skip,block"`
+}
+
+func newOrdering(o model.Ordering) Ordering {
+	retry := "skip"
+	if o.Block {
+		retry = "block"
+	}
+	return Ordering{Order: string(o.Order), Partitions: o.Partitions, Key: unlessZero(o.Key), OnRetry: retry}
 }
 
 // RejectList lists pushes that were turned away, newest first.
@@ -104,7 +129,7 @@ type RejectList struct {
 type Reject struct {
 	Time        Time    `json:"time" nullable:"false"`
 	Kind        string  `json:"kind" enum:"refused,not_kept" doc:"Refused with a 4xx, or acknowledged and not kept."`
-	Cause       string  `json:"cause"`
+	Cause       string  `json:"cause" doc:"Not kept: duplicate, or that accept is false."`
 	Status      int     `json:"status" doc:"What the sender was answered."`
 	Size        *int64  `json:"size" doc:"Of the body, in bytes: what was read, or declared; null where neither is known."`
 	ContentType string  `json:"content_type"`
