@@ -3,6 +3,7 @@ package running
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -123,20 +124,31 @@ func (s *Server) Metric(name string, labels ...string) (sum float64, err error) 
 	}
 samples:
 	for line := range strings.Lines(string(page)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		if !strings.HasPrefix(series, name+"{") {
+		space := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		if space < 0 || !strings.HasPrefix(line, name+"{") && line[:space] != name {
 			continue
 		}
 		for _, label := range labels {
-			if !strings.Contains(series, label) {
+			if !strings.Contains(line[:space], label) {
 				continue samples
 			}
 		}
-		v, err := strconv.ParseFloat(value, 64)
+		v, err := strconv.ParseFloat(strings.TrimSpace(line[space:]), 64)
 		if err != nil {
 			return 0, fmt.Errorf("metric %s: %w", name, err)
 		}
 		sum += v
 	}
 	return sum, nil
+}
+
+// Readiness asks /readyz: the status, and what it says.
+func (s *Server) Readiness() (status int, text string, err error) {
+	resp, err := apiClient.Get("http://" + s.Admin + "/readyz")
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
 }

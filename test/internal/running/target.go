@@ -25,6 +25,7 @@ type Execution struct {
 	At       time.Time
 	Ended    time.Time // zero while it runs
 	Status   int       // what was answered
+	CutOff   bool      // it began while its instance was cut off: see Target.CutOff
 }
 
 // Target is where all handlers of a test lead. It remembers every execution.
@@ -104,6 +105,7 @@ func (g *Target) begin(x Execution) (end func(status int)) {
 	i := len(g.executions)
 	g.executions = append(g.executions, x)
 	counts := !g.cutOff[x.Instance]
+	g.executions[i].CutOff = !counts
 	if counts {
 		if g.running[x.Message] > 0 {
 			g.problems = append(g.problems, fmt.Sprintf("message %d (%s) was executed twice at once, the second time by %s", x.Number, x.Message, x.Instance))
