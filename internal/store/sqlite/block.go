@@ -3,7 +3,6 @@ package sqlite
 import (
 	"database/sql"
 	"math"
-	"math/bits"
 	"sort"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -93,43 +92,35 @@ func loadKeys(t *tx, queue model.SourceID, window []candidate) (map[int64]unfini
 			counts[c.hash]++
 		}
 	}
-	groups := map[int][]int64{} // by how many are loaded, a power of two, so that there are few statements
-	for hash, n := range counts {
-		limit := 1 << bits.Len(uint(n-1))
-		groups[limit] = append(groups[limit], hash)
-	}
 	keys := make(map[int64]unfinished, len(counts))
-	for limit, hashes := range groups {
+	for hash, n := range counts {
+		var u unfinished
+		sum := nothing
 		err := t.query(func(rows *sql.Rows) error {
-			var hash int64
-			var seq model.Seq
 			var state model.State
 			var dueAt model.Micros
-			if err := rows.Scan(&hash, &seq, &state, &dueAt); err != nil {
+			if err := rows.Scan(&sum.seq, &state, &dueAt); err != nil {
 				return err
 			}
-			sum := nothing
-			if u := keys[hash]; len(u) > 0 {
-				sum = u[len(u)-1]
-			}
-			sum.seq = seq
 			if state == model.Processing {
 				sum.processing = true
 			} else {
 				sum.latest, sum.earliest = max(sum.latest, dueAt), min(sum.earliest, dueAt)
 			}
-			keys[hash] = append(keys[hash], sum)
+			u = append(u, sum)
 			return nil
-		}, `SELECT w.key_hash, w.seq, w.state, w.due_at FROM json_each(?) key
-			CROSS JOIN posthouse_work w ON w.seq IN (SELECT seq FROM posthouse_work
-				WHERE queue = ? AND key_hash = key.value AND key_hash <> 0 AND state < 2 ORDER BY seq LIMIT ?)
-			ORDER BY w.seq`, list(hashes), queue, limit)
+		}, headOfKey, queue, hash, n)
 		if err != nil {
 			return nil, err
 		}
+		keys[hash] = u
 	}
 	return keys, nil
 }
+
+// Left alone, SQLite may take the index of what is due for this.
+const headOfKey = `SELECT seq, state, due_at FROM posthouse_work INDEXED BY posthouse_work_key
+	WHERE queue = ? AND key_hash = ? AND key_hash <> 0 AND state < 2 ORDER BY seq LIMIT ?`
 
 // postpone gives pending work another due_at.
 func postpone(t *tx, deferred []candidate) error {
