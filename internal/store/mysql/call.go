@@ -1,11 +1,14 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -91,6 +94,22 @@ func (c *call) query(s *script, scans ...func(*sql.Rows) error) error {
 	return errors.Join(rows.Err(), rows.Close())
 }
 
+// begin begins a transaction.
+func (c *call) begin() error {
+	var begin script
+	begin.add(`START TRANSACTION`)
+	_, err := c.exec(&begin)
+	return err
+}
+
+// rollback ends a transaction that changed nothing.
+func (c *call) rollback() error {
+	var end script
+	end.add(`ROLLBACK`)
+	_, err := c.exec(&end)
+	return err
+}
+
 // run runs one statement that returns no rows.
 func (s *Store) run(ctx context.Context, op, statement string, args ...any) (n int64, err error) {
 	err = s.write(ctx, op, func(c *call) error {
@@ -111,7 +130,7 @@ func into(rows *sql.Rows, fields ...any) error {
 }
 
 // list is a list of numbers, for IN.
-func list[T ~int64](numbers []T) string {
+func list[T ~int | ~int32 | ~int64](numbers []T) string {
 	var b strings.Builder
 	for i, n := range numbers {
 		if i > 0 {
@@ -121,6 +140,9 @@ func list[T ~int64](numbers []T) string {
 	}
 	return b.String()
 }
+
+// sorted are the members of a set of numbers.
+func sorted[T cmp.Ordered](set map[T]bool) []T { return slices.Sorted(maps.Keys(set)) }
 
 // repeat is n times what, separated by commas.
 func repeat(what string, n int) string {

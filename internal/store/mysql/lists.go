@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,7 +17,9 @@ import (
 
 // A list is made in two steps: a page of places, off one index, and then what
 // is shown of each.
-const showPage = `
+func showPage(places string) string { return `WITH page (due, seq) AS (` + places + `)` + show }
+
+const show = `
 	SELECT page.due, m.seq, m.id, s.name, coalesce(w.state, 3), coalesce(o.retry_count, w.retry_count),
 		CASE WHEN w.state = 0 AND w.retry_count > 0 THEN w.due_at ELSE 0 END, m.received_at,
 		coalesce(o.finished_at, CASE WHEN w.state = 2 THEN a.ended_at END, 0), coalesce(a.error, ''),
@@ -41,23 +45,12 @@ func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page mode
 	}
 	err = s.read(ctx, op, func(c *call) error {
 		page = model.MessagePage{}
-		places, err := c.places(p)
-		if err != nil || places == "" {
-			return err
+		if p.Filter == model.AnyState || p.Filter == model.OnlySuccess {
+			var one script
+			one.add(showPage(bySeq(p)))
+			return c.query(&one, collect(&page, p.Limit))
 		}
-		var last model.Cursor
-		var one script
-		one.add(`WITH page (due, seq) AS (` + places + `)` + showPage)
-		return c.query(&one, func(rows *sql.Rows) error {
-			if len(page.Items) == p.Limit { // one more than was asked for
-				page.Next = &last
-				return nil
-			}
-			view, dueAt, err := scanView(rows)
-			last = model.Cursor{DueAt: dueAt, Seq: view.Seq}
-			page.Items = append(page.Items, view)
-			return err
-		})
+		return c.listWork(p, &page)
 	})
 	if err != nil {
 		return model.MessagePage{}, err
@@ -65,40 +58,35 @@ func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page mode
 	return page, nil
 }
 
-// places is the query of a page: of messages and outcomes in the order of their
-// primary key, or of the source's branch of the index; of work the source's
-// branch, or those of all sources, merged. It is empty where there are none. It
-// holds numbers only.
-func (c *call) places(p model.ListParams) (string, error) {
-	limit := p.Limit + 1
-	switch p.Filter {
-	case model.AnyState, model.OnlySuccess:
-		table := "posthouse_message"
-		if p.Filter == model.OnlySuccess {
-			table = "posthouse_outcome"
+// collect scans a page, and one row more where another one follows.
+func collect(page *model.MessagePage, limit int) func(*sql.Rows) error {
+	var last model.Cursor
+	return func(rows *sql.Rows) error {
+		if len(page.Items) == limit {
+			page.Next = &last
+			return nil
 		}
-		if p.Source == 0 {
-			return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (PRIMARY) WHERE seq < %d ORDER BY seq DESC LIMIT %d`,
-				table, p.After.Seq, limit), nil
-		}
-		return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (%[1]s_source) WHERE source = %d AND seq < %d ORDER BY seq DESC LIMIT %d`,
-			table, p.Source, p.After.Seq, limit), nil
+		view, dueAt, err := scanView(rows)
+		last = model.Cursor{DueAt: dueAt, Seq: view.Seq}
+		page.Items = append(page.Items, view)
+		return err
 	}
-	if p.Source != 0 {
-		return branch(p, p.Source, limit), nil
+}
+
+// bySeq is the query of the places of a page of messages or outcomes: in the
+// order of their primary key, or of the source's branch of the index. It holds
+// numbers only.
+func bySeq(p model.ListParams) string {
+	table := "posthouse_message"
+	if p.Filter == model.OnlySuccess {
+		table = "posthouse_outcome"
 	}
-	var sources []model.Source
-	var one script
-	one.add(selectSources)
-	if err := c.query(&one, scanSource(&sources)); err != nil || len(sources) == 0 {
-		return "", err
+	if p.Source == 0 {
+		return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (PRIMARY) WHERE seq < %d ORDER BY seq DESC LIMIT %d`,
+			table, p.After.Seq, p.Limit+1)
 	}
-	branches := make([]string, len(sources))
-	for i, source := range sources {
-		branches[i] = "(" + branch(p, source.ID, limit) + ")"
-	}
-	return fmt.Sprintf(`SELECT due_at, seq FROM (%s) merged ORDER BY due_at DESC, seq DESC LIMIT %d`,
-		strings.Join(branches, " UNION ALL "), limit), nil
+	return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (%[1]s_source) WHERE source = %d AND seq < %d ORDER BY seq DESC LIMIT %d`,
+		table, p.Source, p.After.Seq, p.Limit+1)
 }
 
 // conditions are the states of work that a filter lets pass.
@@ -109,10 +97,105 @@ var conditions = map[model.Filter]string{
 	model.OnlyFailed:     "state = 2",
 }
 
-func branch(p model.ListParams, source model.SourceID, limit int) string {
-	return fmt.Sprintf(`SELECT due_at, seq FROM posthouse_work FORCE INDEX (posthouse_work_due)
-		WHERE queue = %d AND %s AND due_at <= %d AND (due_at < %[3]d OR seq < %d) ORDER BY due_at DESC, seq DESC LIMIT %d`,
-		source, conditions[p.Filter], p.After.DueAt, p.After.Seq, limit)
+// spanOf is the work of one source in a list.
+func spanOf(p model.ListParams, source model.SourceID, slots []model.Slot) span {
+	return span{queue: source, state: conditions[p.Filter], slots: slots, descending: true,
+		after: place{dueAt: p.After.DueAt, seq: p.After.Seq}, until: strconv.FormatInt(math.MinInt64+1, 10)}
+}
+
+// noKeys is the one slot of a source that never had keys.
+var noKeys = []model.Slot{0}
+
+// listWork lists work of one source or all. Where none of them ever had keys,
+// the places of a page come off the one branch of each, merged in the statement
+// that shows them.
+func (c *call) listWork(p model.ListParams, page *model.MessagePage) error {
+	keys := map[model.SourceID]model.KeyID{} // the last of each source that has any
+	scanKeys := func(rows *sql.Rows) error {
+		var source model.SourceID
+		var id model.KeyID
+		err := into(rows, &source, &id)
+		keys[source] = id
+		return err
+	}
+	sources := []model.SourceID{p.Source}
+	var look script
+	if p.Source != 0 {
+		look.add(`SELECT queue, max(id) FROM posthouse_key WHERE queue = ? GROUP BY queue`, p.Source)
+		look.add(showPage(work(p, sources)))
+		err := c.query(&look, scanKeys, collect(page, p.Limit))
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+	} else {
+		sources = nil
+		look.add(`SELECT id FROM posthouse_source ORDER BY id`)
+		look.add(`SELECT queue, max(id) FROM posthouse_key GROUP BY queue`)
+		if err := c.query(&look, scanID(&sources), scanKeys); err != nil || len(sources) == 0 {
+			return err
+		}
+		if len(keys) == 0 {
+			var one script
+			one.add(showPage(work(p, sources)))
+			return c.query(&one, collect(page, p.Limit))
+		}
+	}
+	*page = model.MessagePage{}
+	return c.listKeyed(p, sources, keys, page)
+}
+
+// work is the query of the places of a page of works of sources without keys.
+func work(p model.ListParams, sources []model.SourceID) string {
+	branches := make([]string, len(sources))
+	for i, source := range sources {
+		branches[i] = "(SELECT due_at, seq FROM (" + spanOf(p, source, noKeys).query(noKeys, p.Limit+1) + ") branch)"
+	}
+	if len(branches) == 1 {
+		return branches[0]
+	}
+	return fmt.Sprintf(`SELECT due_at, seq FROM (%s) merged ORDER BY due_at DESC, seq DESC LIMIT %d`,
+		strings.Join(branches, " UNION ALL "), p.Limit+1)
+}
+
+// listKeyed lists work that may stand in many slots. It finds the places first,
+// and shows them as they stood at the same time.
+func (c *call) listKeyed(p model.ListParams, sources []model.SourceID, keys map[model.SourceID]model.KeyID, page *model.MessagePage) error {
+	var begin script
+	begin.add(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
+	begin.add(`START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`)
+	if _, err := c.exec(&begin); err != nil {
+		return err
+	}
+	limit := p.Limit + 1
+	var best []place
+	until := ""
+	for _, source := range sources {
+		slots := slices.Clone(noKeys)
+		for slot := model.Slot(model.Slots); slot < model.Slot(keys[source]+1)*model.Slots; slot++ {
+			slots = append(slots, slot)
+		}
+		sp := spanOf(p, source, slots)
+		if until != "" {
+			sp.until = until
+		}
+		found, err := c.first(sp, limit)
+		if err != nil {
+			return err
+		}
+		best = append(best, found...)
+		slices.SortFunc(best, func(a, b place) int { return b.compare(a) })
+		if len(best) >= limit {
+			best = best[:limit]
+			until = strconv.FormatInt(int64(best[limit-1].dueAt), 10)
+		}
+	}
+	if len(best) == 0 {
+		return c.rollback()
+	}
+	var show script
+	show.add(showPage(`SELECT due_at, seq FROM posthouse_work FORCE INDEX (PRIMARY) WHERE seq IN (` + list(seqsOf(best)) + `)`))
+	show.add(`COMMIT`)
+	return c.query(&show, collect(page, p.Limit))
 }
 
 func scanView(rows *sql.Rows) (v model.MessageView, dueAt model.Micros, err error) {
@@ -132,7 +215,7 @@ func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageVi
 		var show script
 		show.add(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
 		show.add(`START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`)
-		show.add(`WITH page (due, seq) AS (SELECT 0, seq FROM posthouse_message WHERE id = ?)`+showPage, id[:])
+		show.add(showPage(`SELECT 0, seq FROM posthouse_message WHERE id = ?`), id[:])
 		show.add(`SELECT a.replay, a.n, a.started_at, a.ended_at, a.outcome, a.reason, a.error, a.http_status
 			FROM posthouse_message m JOIN posthouse_attempt a ON a.seq = m.seq WHERE m.id = ?
 			UNION ALL
@@ -198,8 +281,8 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 		return c.query(&all, func(rows *sql.Rows) error {
 			var c model.SourceStats
 			var now, oldest model.Micros
-			err := into(rows, &c.Source.ID, &c.Source.Name, &c.Source.Enabled, &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
-				&c.Processing, &c.Failed, &c.Success)
+			err := into(rows, append(sourceFields(&c.Source), &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
+				&c.Processing, &c.Failed, &c.Success)...)
 			if c.Due > 0 {
 				c.OldestDueAge = now.Sub(oldest)
 			}
@@ -210,10 +293,10 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 	return stats, err
 }
 
-const countAll = `SELECT s.id, s.name, s.enabled, @now, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
+const countAll = `SELECT ` + sourceColumns + `, @now, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
 		coalesce(w.processing, 0), coalesce(w.failed, 0),
 		(SELECT coalesce(sum(succeeded), 0) FROM posthouse_counter c WHERE c.source = s.id)
-	FROM posthouse_source s LEFT JOIN (
+	FROM posthouse_source s` + withKeys + ` LEFT JOIN (
 		SELECT queue,
 			sum(state = 0 AND retry_count = 0) AS pending,
 			sum(state = 0 AND retry_count > 0) AS retrying,

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -20,7 +21,7 @@ import (
 const (
 	packetRows  = 512
 	packetExtra = 1 << 10 // the words of the statements
-	rowExtra    = 192     // the numbers of a row, and its quotes
+	rowExtra    = 240     // the numbers of a row, its key, and its quotes
 	// headerRoom is what MaxBody leaves for all of a message but its body.
 	headerRoom = 128 << 10
 )
@@ -38,52 +39,80 @@ func (s *Store) MaxBody(ctx context.Context) (int64, error) {
 	return int64(max(0, (packet-packetExtra-rowExtra)/2-headerRoom)), err
 }
 
-// places are where a new message gets a row beside its own.
-var places = map[model.Put]string{
-	model.PutPending: `INSERT INTO posthouse_work (seq, queue, state, due_at, token, owner, started_at, retry_count, lost, replay)
-		SELECT seq, source, 0, received_at, 0, 0, 0, 0, 0, 0 `,
-	model.PutSuccess: `INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
-		SELECT seq, source, 0, received_at, 0, 0, 0, 0 `,
-}
-
 // PutMessages keeps messages durably, each id once: in one transaction, of as
 // many packets as the rows need. Work, or an outcome, is made only for the
 // messages that this very try inserted; put_by tells which those are.
-func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) error {
+func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error) {
 	if len(messages) == 0 {
-		return nil
+		return nil, nil
 	}
-	err := s.use(ctx, putTimeout(messages), "put messages", func(c *call) error {
-		parts, err := c.parts(messages)
-		if err != nil {
-			return err
-		}
-		try := rand.Int64() | 1
+	twins := columns.Twins(messages)
+	err = s.use(ctx, putTimeout(messages), "put messages", func(c *call) error {
 		var todo script
 		todo.add(`START TRANSACTION`)
 		todo.add(setNow)
-		todo.add(setLow)
-		for i, part := range parts {
-			insertMessages(&todo, part, try)
-			if i == len(parts)-1 {
-				break // what follows travels with it
-			}
-			if _, err := c.exec(&todo); err != nil {
+		kept := messages
+		duplicates = nil
+		if len(twins) > 0 {
+			owners, err := c.takeKeys(&todo, twins)
+			if err != nil {
 				return err
 			}
 			todo = script{}
+			duplicates = columns.Duplicates(messages, twins, owners)
+			if kept = columns.Without(messages, duplicates); len(kept) == 0 {
+				return c.rollback() // the owners' messages have been committed
+			}
 		}
-		todo.add(places[put]+inserted, try)
-		if put == model.PutSuccess {
-			todo.add(`INSERT INTO posthouse_counter (source, shard, succeeded) SELECT source, ?, count(*) `+inserted+` GROUP BY source`+counting,
-				s.shard, try)
+		if err := c.put(&todo, put, kept, s.shard); err != nil {
+			return err
 		}
 		return c.commit(&todo, crashpoint.BeforePutCommit)
 	})
-	if err == nil {
-		crashpoint.Hit(crashpoint.AfterPutCommit)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	crashpoint.Hit(crashpoint.AfterPutCommit)
+	return duplicates, nil
+}
+
+// put adds what keeps messages to todo, and sends all but the last packet.
+func (c *call) put(todo *script, put model.Put, messages []model.NewMessage, shard int) error {
+	parts, err := c.parts(messages)
+	if err != nil {
+		return err
+	}
+	try := rand.Int64N(math.MaxInt64/2) + 1
+	todo.add(setLow)
+	// The places of messages tell their keys where these differ.
+	sameKey := !slices.ContainsFunc(messages, func(m model.NewMessage) bool { return m.Key != messages[0].Key })
+	for i, part := range parts {
+		if put == model.PutPending && !sameKey {
+			insertMessages(todo, part, try, 1)
+			insertWork(todo, part, try)
+			try += packetRows
+		} else {
+			insertMessages(todo, part, try, 0)
+		}
+		if i == len(parts)-1 {
+			break // what follows travels with it
+		}
+		if _, err := c.exec(todo); err != nil {
+			return err
+		}
+		*todo = script{}
+	}
+	switch {
+	case put == model.PutSuccess:
+		todo.add(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
+			SELECT seq, source, 0, received_at, 0, 0, 0, 0 `+inserted, try)
+		todo.add(`INSERT INTO posthouse_counter (source, shard, succeeded) SELECT source, ?, count(*) `+inserted+` GROUP BY source`+counting,
+			shard, try)
+	case sameKey:
+		todo.add(`INSERT INTO posthouse_work (seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay)
+			SELECT seq, source, ?, ?, 0, received_at, 0, 0, 0, 0, 0, 0 `+inserted, messages[0].Key.Slot, messages[0].Key.Hash, try)
+	}
+	return nil
 }
 
 // putTimeout gives a put that the door never makes, of more than 4 MiB, a second
@@ -153,15 +182,29 @@ func escaped(m *model.NewMessage) int {
 	return n
 }
 
-func insertMessages(todo *script, messages []model.NewMessage, try int64) {
+// insertMessages numbers the messages in put_by, from try in the given steps.
+func insertMessages(todo *script, messages []model.NewMessage, try, step int64) {
 	args := make([]any, 0, 9*len(messages))
 	for i := range messages {
 		m := &messages[i]
 		args = append(args, m.ID[:], m.Source, try, len(m.Body), columns.Text(m.ContentType), columns.Text(m.Check),
 			columns.Bytes(m.Headers), columns.Bytes(m.Query), columns.Bytes(m.Body))
+		try += step
 	}
 	todo.add(`INSERT INTO posthouse_message (received_at, id, source, put_by, size, content_type, check_note, headers, query, body) VALUES `+
 		repeat(`(@now,?,?,?,?,?,?,?,?,?)`, len(messages))+` ON DUPLICATE KEY UPDATE id = id`, args...)
+}
+
+// insertWork inserts the work of messages that were numbered from try.
+func insertWork(todo *script, messages []model.NewMessage, try int64) {
+	slots, hashes := make([]model.Slot, len(messages)), make([]int64, len(messages))
+	for i := range messages {
+		slots[i], hashes[i] = messages[i].Key.Slot, messages[i].Key.Hash
+	}
+	todo.add(`INSERT INTO posthouse_work (seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay)
+		SELECT seq, source, elt(put_by - ?, `+list(slots)+`), elt(put_by - ?, `+list(hashes)+`), 0, received_at, 0, 0, 0, 0, 0, 0
+		FROM posthouse_message FORCE INDEX (PRIMARY) WHERE seq > @low AND put_by BETWEEN ? AND ?`,
+		try-1, try-1, try, try+int64(len(messages))-1)
 }
 
 // inserted are the messages that this try inserted: above all that were there

@@ -92,7 +92,8 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // touchTables reads a row of every other table at most.
 const touchTables = `SELECT EXISTS (SELECT 1 FROM posthouse_outcome), EXISTS (SELECT 1 FROM posthouse_attempt), EXISTS (SELECT 1 FROM posthouse_counter),
-	EXISTS (SELECT 1 FROM posthouse_source), EXISTS (SELECT 1 FROM posthouse_instance), EXISTS (SELECT 1 FROM posthouse_lease)`
+	EXISTS (SELECT 1 FROM posthouse_source), EXISTS (SELECT 1 FROM posthouse_instance), EXISTS (SELECT 1 FROM posthouse_lease),
+	EXISTS (SELECT 1 FROM posthouse_key), EXISTS (SELECT 1 FROM posthouse_want), EXISTS (SELECT 1 FROM posthouse_dedup)`
 
 // migrator runs migrations. DDL commits by itself here, so the lock is one of
 // the connection.

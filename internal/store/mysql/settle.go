@@ -278,8 +278,9 @@ func (c *call) replay(seqs []model.Seq, force bool, shard int) (map[model.Seq]bo
 			replayed[s.seq] = true
 		}
 		todo.add(`DELETE FROM posthouse_outcome WHERE seq IN (` + list(gone) + `)`)
-		todo.add(`INSERT INTO posthouse_work (state, due_at, token, owner, started_at, retry_count, lost, seq, queue, replay) VALUES `+
-			repeat(`(0,@now,0,0,0,0,0,?,?,?)`, len(succeeded)), args...)
+		// Its key went with its work: it will be found misplaced.
+		todo.add(`INSERT INTO posthouse_work (slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, seq, queue, replay) VALUES `+
+			repeat(`(0,0,0,@now,0,0,0,0,0,?,?,?)`, len(succeeded)), args...)
 		count(&todo, counts, shard)
 	}
 	todo.add(`COMMIT`)

@@ -11,8 +11,9 @@ import (
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// Register makes the sources known. It takes them in the order of their names,
-// so that processes that start at the same time do not block each other, and
+// Register makes the sources known, and agrees on what is wanted of those of
+// which nothing was agreed yet. It takes them in the order of their names, so
+// that processes that start at the same time do not block each other, and
 // inserts only what is missing, so that no ids are used up.
 func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error) {
 	if len(specs) == 0 {
@@ -25,31 +26,15 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(specs[a].Name, specs[b].Name) })
 	sources := make([]model.Source, len(specs))
 	err := s.write(ctx, "register sources", func(c *call) error {
-		var begin script
-		begin.add(`START TRANSACTION`)
-		if _, err := c.exec(&begin); err != nil {
+		if err := c.begin(); err != nil {
 			return err
 		}
 		for _, i := range order {
-			name, policy := []byte(columns.Text(specs[i].Name)), specs[i].Policy
-			backoff, orphanAfter := columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds()
-			var one script
-			one.add(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
-				SELECT v.* FROM (SELECT ? AS name, ? AS enabled, ? AS max_retry, ? AS backoff, ? AS orphan_after, `+now+` AS created_at) v
-				WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = ?)
-				ON DUPLICATE KEY UPDATE id = posthouse_source.id`,
-				name, specs[i].Enabled, policy.MaxRetry, backoff, orphanAfter, name)
-			one.add(`UPDATE posthouse_source SET max_retry = ?, backoff = ?, orphan_after = ? WHERE name = ?`,
-				policy.MaxRetry, backoff, orphanAfter, name)
-			one.add(`INSERT INTO posthouse_lease (queue, holder, since)
-				SELECT s.id, 0, 0 FROM posthouse_source s WHERE s.name = ? ON DUPLICATE KEY UPDATE queue = posthouse_lease.queue`, name)
-			one.add(`SELECT id, name, enabled FROM posthouse_source WHERE name = ?`, name)
-			err := c.query(&one, func(rows *sql.Rows) error {
-				return into(rows, &sources[i].ID, &sources[i].Name, &sources[i].Enabled)
-			})
+			source, err := c.register(&specs[i])
 			if err != nil {
 				return err
 			}
+			sources[i] = source
 		}
 		var end script
 		end.add(`COMMIT`)
@@ -62,23 +47,150 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 	return sources, nil
 }
 
+func (c *call) register(spec *model.SourceSpec) (source model.Source, err error) {
+	name, policy := []byte(columns.Text(spec.Name)), spec.Policy
+	backoff, orphanAfter := columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds()
+	read := func(one *script) error {
+		var found []model.Source
+		one.add(selectSources+` WHERE s.name = ?`, name)
+		err := c.query(one, scanSource(&found))
+		if err == nil && len(found) != 1 {
+			return errors.New("a source that was registered is not there")
+		}
+		if err == nil {
+			source = found[0]
+		}
+		return err
+	}
+	var one script
+	one.add(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
+		SELECT v.* FROM (SELECT ? AS name, ? AS enabled, ? AS max_retry, ? AS backoff, ? AS orphan_after, `+now+` AS created_at) v
+		WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = ?)
+		ON DUPLICATE KEY UPDATE id = posthouse_source.id`,
+		name, spec.Enabled, policy.MaxRetry, backoff, orphanAfter, name)
+	// The row is locked from here on, whether this changes it or not.
+	one.add(`UPDATE posthouse_source SET max_retry = ?, backoff = ?, orphan_after = ? WHERE name = ?`,
+		policy.MaxRetry, backoff, orphanAfter, name)
+	if err := read(&one); err != nil || spec.Wants.Order == "" {
+		return source, err
+	}
+	keys, err := c.keyIDs([]model.Want{{Queue: source.ID, Ordering: spec.Wants}})
+	if err != nil || source.Agreed.Order != "" {
+		return source, err
+	}
+	var agree script
+	agree.add(`UPDATE posthouse_source SET ordering = ?, partitions = ?, key_id = ?, generation = generation + 1 WHERE id = ?`,
+		string(spec.Wants.Order), spec.Wants.Partitions, keys[0], source.ID)
+	addLeases(&agree, map[model.SourceID]int{source.ID: spec.Wants.Partitions})
+	err = read(&agree)
+	return source, err
+}
+
+// keyIDs tells the numbers of the keys that are wanted, and gives one to those
+// that have none, with their sources' rows locked.
+func (c *call) keyIDs(wants []model.Want) ([]model.KeyID, error) {
+	ids := make([]model.KeyID, len(wants))
+	queues := map[model.SourceID]bool{} // with keys
+	for i := range wants {
+		if wants[i].HasKeys() {
+			queues[wants[i].Queue] = true
+		}
+	}
+	if len(queues) == 0 {
+		return ids, nil
+	}
+	type key struct {
+		queue      model.SourceID
+		expression string
+		blocks     bool
+	}
+	known := map[key]model.KeyID{}
+	last := map[model.SourceID]model.KeyID{}
+	load := func(look *script, before ...func(*sql.Rows) error) error {
+		look.add(`SELECT queue, id, expression, blocks FROM posthouse_key WHERE queue IN (` + list(sorted(queues)) + `)`)
+		return c.query(look, append(before, func(rows *sql.Rows) error {
+			var k key
+			var id model.KeyID
+			err := into(rows, &k.queue, &id, &k.expression, &k.blocks)
+			known[k] = id
+			last[k.queue] = max(last[k.queue], id)
+			return err
+		})...)
+	}
+	var look script
+	if err := load(&look); err != nil {
+		return nil, err
+	}
+	missing := func() map[model.SourceID]bool {
+		without := map[model.SourceID]bool{}
+		for i := range wants {
+			if !wants[i].HasKeys() {
+				continue
+			}
+			if ids[i] = known[key{wants[i].Queue, wants[i].Key, wants[i].Block}]; ids[i] == 0 {
+				without[wants[i].Queue] = true
+			}
+		}
+		return without
+	}
+	without := missing()
+	if len(without) == 0 {
+		return ids, nil
+	}
+	var lock script
+	lock.add(`SELECT id FROM posthouse_source FORCE INDEX (PRIMARY) WHERE id IN (` + list(sorted(without)) + `) ORDER BY id FOR UPDATE`)
+	if err := load(&lock, func(*sql.Rows) error { return nil }); err != nil {
+		return nil, err
+	}
+	if len(missing()) == 0 {
+		return ids, nil
+	}
+	var add script
+	for i := range wants {
+		if !wants[i].HasKeys() || ids[i] != 0 {
+			continue
+		}
+		k := key{wants[i].Queue, wants[i].Key, wants[i].Block}
+		if known[k] == 0 {
+			last[k.queue]++
+			known[k] = last[k.queue]
+			add.add(`INSERT INTO posthouse_key (queue, id, expression, blocks) VALUES (?, ?, ?, ?)`, k.queue, known[k], []byte(k.expression), k.blocks)
+		}
+		ids[i] = known[k]
+	}
+	_, err := c.exec(&add)
+	return ids, err
+}
+
 // Sources lists all sources by name.
 func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error) {
 	err = s.read(ctx, "list sources", func(c *call) error {
 		sources = nil
 		var one script
-		one.add(selectSources)
+		one.add(selectSources + byName)
 		return c.query(&one, scanSource(&sources))
 	})
 	return sources, err
 }
 
-const selectSources = `SELECT id, name, enabled FROM posthouse_source ORDER BY name`
+// Columns of a source s with its key k, as sourceFields wants them.
+const (
+	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
+	withKeys      = ` LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
+	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s` + withKeys
+	byName        = ` ORDER BY s.name`
+)
+
+func sourceFields(s *model.Source) []any {
+	a := &s.Agreed
+	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+}
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var source model.Source
-		err := into(rows, &source.ID, &source.Name, &source.Enabled)
+		err := into(rows, sourceFields(&source)...)
 		*sources = append(*sources, source)
 		return err
 	}

@@ -11,28 +11,38 @@ import (
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// AnyDue says whether the queue has due work.
-func (s *Store) AnyDue(ctx context.Context, queue model.SourceID) (due bool, err error) {
-	err = s.read(ctx, "look for due work", func(c *call) error {
-		var one script
-		one.add(`SELECT EXISTS (SELECT 1 FROM posthouse_work FORCE INDEX (posthouse_work_due)
-			WHERE queue = ? AND state = 0 AND due_at <= `+now+`)`, queue)
-		return c.query(&one, func(rows *sql.Rows) error { return into(rows, &due) })
-	})
-	return due, err
-}
-
 // Columns of work w, as workFields wants them.
-const workColumns = `w.seq, w.queue, w.state, w.due_at, w.token, w.owner, w.started_at, w.retry_count, w.lost, w.replay`
+const workColumns = `w.seq, w.queue, w.slot, w.key_hash, w.state, w.due_at, w.token, w.owner, w.started_at, w.retry_count, w.lost, w.replay`
 
 func workFields(w *model.Work) []any {
-	return []any{&w.Seq, &w.Queue, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay}
+	return []any{&w.Seq, &w.Queue, &w.Key.Slot, &w.Key.Hash, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt,
+		&w.RetryCount, &w.Lost, &w.Replay}
 }
 
 func scanWork(works *[]model.Work) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var w model.Work
 		err := into(rows, workFields(&w)...)
+		*works = append(*works, w)
+		return err
+	}
+}
+
+// scanStarted scans works with the columns of their messages after seq and
+// source, which are NULL where it was not started.
+func scanStarted(works *[]model.Work) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var w model.Work
+		var m model.Message
+		var id []byte
+		var receivedAt sql.NullInt64
+		var contentType, check sql.NullString
+		err := into(rows, append(workFields(&w), &id, &receivedAt, &contentType, &check, &m.Headers, &m.Query, &m.Body)...)
+		if id != nil {
+			copy(m.ID[:], id)
+			m.Seq, m.Source, m.ReceivedAt, m.ContentType, m.Check = w.Seq, w.Queue, model.Micros(receivedAt.Int64), contentType.String, check.String
+			w.Message = &m
+		}
 		*works = append(*works, w)
 		return err
 	}
@@ -56,125 +66,9 @@ func loading(works *[]model.Work) func(*sql.Rows) error {
 	}
 }
 
-func loadMessages(seqs []model.Seq) string {
-	return `SELECT ` + messageColumns + ` FROM posthouse_message m FORCE INDEX (PRIMARY) WHERE m.seq IN (` + list(seqs) + `)`
-}
-
-// claimPages bounds how often a claim looks on for work that nobody else is
-// claiming.
-const claimPages = 4
-
-// ClaimWork moves due work to processing. What is due is read without locks,
-// and only those very rows are locked: InnoDB locks the first row behind a range,
-// too, which may be the head of another queue.
-func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed []model.Work, err error) {
-	if p.Limit < 1 {
-		return nil, nil
-	}
-	err = s.write(ctx, "claim", func(c *call) error {
-		claimed = nil
-		var after model.Cursor
-		for range claimPages {
-			due, err := c.due(p, after)
-			if err != nil || len(due) == 0 {
-				return err
-			}
-			if claimed, err = c.claim(p, due); err != nil || len(claimed) > 0 || len(due) < p.Limit {
-				return err
-			}
-			last := due[len(due)-1]
-			after = model.Cursor{DueAt: last.DueAt, Seq: last.Seq}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return claimed, nil
-}
-
-// due lists due work behind a place.
-func (c *call) due(p model.ClaimParams, after model.Cursor) (due []model.Work, err error) {
-	var one script
-	one.add(`SELECT `+workColumns+` FROM posthouse_work w FORCE INDEX (posthouse_work_due)
-		WHERE w.queue = ? AND w.state = 0 AND w.due_at <= `+now+`
-		AND w.due_at >= ? AND (w.due_at > ? OR w.seq > ?)
-		AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = ? AND i.dead = 0)
-		ORDER BY w.due_at, w.seq LIMIT ?`, p.Queue, after.DueAt, after.DueAt, after.Seq, p.Owner, p.Limit)
-	err = c.query(&one, scanWork(&due))
-	return due, err
-}
-
-// claim takes those of the due works that nobody else is claiming.
-func (c *call) claim(p model.ClaimParams, due []model.Work) ([]model.Work, error) {
-	seqs := make([]model.Seq, 0, len(due))
-	for _, w := range due {
-		seqs = append(seqs, w.Seq)
-	}
-	var works []model.Work
-	var at model.Micros
-	var begin script
-	begin.add(`START TRANSACTION`)
-	begin.add(setNow)
-	begin.add(`SELECT ` + workColumns + ` FROM posthouse_work w FORCE INDEX (PRIMARY)
-		WHERE w.seq IN (` + list(seqs) + `) AND w.state = 0 AND w.due_at <= @now FOR UPDATE SKIP LOCKED`)
-	begin.add(`SELECT @now`)
-	err := c.query(&begin, scanWork(&works), func(rows *sql.Rows) error { return into(rows, &at) })
-	if err != nil {
-		return nil, err
-	}
-	if len(works) == 0 {
-		return nil, c.rollback()
-	}
-	slices.SortFunc(works, byDueAt)
-	seqs = seqs[:0]
-	var now []model.Seq // those that start with the claim
-	for i := range works {
-		w := &works[i]
-		seqs = append(seqs, w.Seq)
-		w.State, w.Token, w.Owner = model.Processing, p.Token, p.Owner
-		if p.Start && (w.Lost == 0 || w.RetryCount < p.AloneFrom) {
-			w.StartedAt = at
-			now = append(now, w.Seq)
-		}
-	}
-	var take script
-	take.add(`UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.state = 1, w.token = ?, w.owner = ?,
-		w.started_at = CASE WHEN ? = 0 OR (w.lost > 0 AND w.retry_count >= ?) THEN 0 ELSE @now END
-		WHERE w.seq IN (`+list(seqs)+`) AND w.state = 0
-		AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = ? AND i.dead = 0)`,
-		p.Token, p.Owner, p.Start, p.AloneFrom, p.Owner)
-	take.add(`SELECT row_count()`)
-	take.add(`COMMIT`)
-	taken := 0
-	scans := []func(*sql.Rows) error{func(rows *sql.Rows) error { return into(rows, &taken) }}
-	if len(now) > 0 {
-		take.add(loadMessages(now))
-		scans = append(scans, loading(&works))
-	}
-	if err := c.query(&take, scans...); err != nil {
-		if taken > 0 { // and committed, maybe
-			err = lasting{err}
-		}
-		return nil, err
-	}
-	if taken == 0 { // the instance was declared dead at this moment
-		return nil, nil
-	}
-	return works, nil
-}
-
 // byDueAt is the order in which work is handled.
 func byDueAt(a, b model.Work) int {
 	return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
-}
-
-// rollback ends a transaction that changed nothing.
-func (c *call) rollback() error {
-	var end script
-	end.add(`ROLLBACK`)
-	_, err := c.exec(&end)
-	return err
 }
 
 // StartWork marks claimed work as started. The work of an instance that was
