@@ -39,6 +39,7 @@ var layout = []room{
 	{"internal/workqueue", []string{"internal/model", "internal/crashpoint"}, "the queue knows no store, no HTTP and no source of messages", nil},
 	{"internal/ingest/verify", nil, "signatures are pure", nil},
 	{"internal/ingest", []string{"internal/model", "internal/crashpoint", "internal/ingest/verify", "internal/expression"}, "the door knows no store", nil},
+	{"internal/lock", nil, "it knows Redis and nobody here", []string{"github.com/redis/rueidis"}},
 	{"internal/httptarget", []string{"internal/model"}, "an adapter knows the model, never a domain", nil},
 	{"inbox", []string{"internal/model", "internal/ingest", "internal/ingest/verify", "internal/expression", "internal/workqueue"},
 		"whoever imports it must not link a database driver, nor the binary's rooms", nil},

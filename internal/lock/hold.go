@@ -38,8 +38,6 @@ func (h *hold) watch(until time.Time) {
 	third := h.redis.lease / 3
 	renew := time.NewTimer(third)
 	defer renew.Stop()
-	end := time.NewTimer(time.Until(until))
-	defer end.Stop()
 	for {
 		select {
 		case <-h.ctx.Done():
@@ -47,28 +45,24 @@ func (h *hold) watch(until time.Time) {
 				close(h.lost)
 			}
 			return
-		case <-end.C:
-			close(h.lost)
-			return
 		case <-renew.C:
 		}
 		sent := time.Now()
-		if !sent.Before(until) { // after a freeze both timers have fired
+		if !sent.Before(until) { // no renewal came through in time, or we were frozen
 			close(h.lost)
 			return
 		}
 		ours, err := h.extend(until)
 		switch {
 		case err != nil:
-			// The key may stand yet. It is tried again several times within what is left.
-			renew.Reset(min(time.Second, h.redis.lease/20))
+			// The key may stand yet. It is tried again several times within what is left, and not after that.
+			renew.Reset(min(time.Second, h.redis.lease/20, time.Until(until)))
 		case !ours:
 			h.gone = true
 			close(h.lost)
 			return
 		default:
 			until = h.redis.until(sent)
-			end.Reset(time.Until(until))
 			renew.Reset(third)
 		}
 	}

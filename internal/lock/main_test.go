@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -25,8 +26,8 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childURL) != "" {
-		if err := child(os.Getenv(childURL), os.Getenv(childPrefix)); err != nil {
-			fmt.Println(err)
+		if err := child(os.Stdout, os.Getenv(childURL), os.Getenv(childPrefix)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // child takes the lock "work", and says so; when it has lost it, it says so, releases it, says so, and ends.
-func child(url, prefix string) error {
+func child(out io.Writer, url, prefix string) error {
 	r, err := Open(Config{URL: url, Lease: second, Prefix: prefix})
 	if err != nil {
 		return err
@@ -45,11 +46,11 @@ func child(url, prefix string) error {
 	if err != nil || !ok {
 		return fmt.Errorf("not taken: %v, %w", ok, err)
 	}
-	fmt.Println("held")
+	fmt.Fprintln(out, "held")
 	<-held.Lost()
-	fmt.Println("lost")
+	fmt.Fprintln(out, "lost")
 	held.Release()
-	fmt.Println("released")
+	fmt.Fprintln(out, "released")
 	return nil
 }
 
@@ -58,6 +59,7 @@ func process(t *testing.T, url, prefix string) (cmd *exec.Cmd, says func(want st
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childURL+"="+url, childPrefix+"="+prefix)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +149,11 @@ func healthy(t *testing.T, r *Redis, within time.Duration) {
 // lostWithin fails the test unless the loss is noticed in that time.
 func lostWithin(t *testing.T, held Held, limit time.Duration) {
 	t.Helper()
+	select {
+	case <-held.Lost():
+		return // also when there is no time left to wait
+	default:
+	}
 	select {
 	case <-held.Lost():
 	case <-time.After(limit):

@@ -170,6 +170,24 @@ func TestACallThatIsCalledOffLeavesNoLock(t *testing.T) {
 	}
 }
 
+// A command whose caller has gone may be sent, and answered, long after he was told that it failed.
+func TestALateAnswerIsUndone(t *testing.T) {
+	t.Parallel()
+	r := open(t, Config{URL: "redis://127.0.0.1:1"})
+	ctx, cancel := context.WithCancel(t.Context())
+	answer, undone := make(chan struct{}), make(chan struct{})
+	yes, err := r.call(ctx, func(context.Context) (bool, error) {
+		cancel()
+		<-answer
+		return true, nil
+	}, func() { close(undone) })
+	if yes || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, %v", yes, err)
+	}
+	close(answer)
+	<-undone
+}
+
 func TestCheckSeesWhatKeepsRedisFromGivingLocks(t *testing.T) {
 	t.Parallel()
 	own := testdb.Own(t, "redis")

@@ -105,8 +105,7 @@ func showable(err error) error {
 	if before, _, repeats := strings.Cut(err.Error(), ", with args beginning with"); repeats {
 		return errors.New("Redis: " + before)
 	}
-	var reply *rueidis.RedisError
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[*rueidis.RedisError](err); ok {
 		return errors.New("Redis: " + reply.Error())
 	}
 	return errors.New("Redis does not answer: " + err.Error())
