@@ -18,13 +18,14 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Dev     devCmd     `cmd:"" help:"Run on this machine without any configuration: SQLite, one open source, and a terminal that shows each message."`
-	Serve   serveCmd   `cmd:"" help:"Run as configured."`
-	Init    initCmd    `cmd:"" help:"Write a commented configuration."`
-	Config  configCmd  `cmd:"" help:"Look at the configuration."`
-	Inbox   inboxCmd   `cmd:"" help:"Look at what was received, and switch its handling on and off."`
-	Migrate migrateCmd `cmd:"" help:"Look after the tables of the store."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Dev       devCmd       `cmd:"" help:"Run on this machine without any configuration: SQLite, one open source, and a terminal that shows each message."`
+	Serve     serveCmd     `cmd:"" help:"Run as configured."`
+	Init      initCmd      `cmd:"" help:"Write a commented configuration."`
+	Config    configCmd    `cmd:"" help:"Look at the configuration."`
+	Inbox     inboxCmd     `cmd:"" help:"Look at what was received, and switch its handling on and off."`
+	Instances instancesCmd `cmd:"" help:"Show who is alive, and which partitions each holds."`
+	Migrate   migrateCmd   `cmd:"" help:"Look after the tables of the store."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
 
 	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }

@@ -167,7 +167,7 @@ func fill(t *testing.T, path string) (id string) {
 		t.Fatal(err)
 	}
 	m := model.NewMessage{ID: uuid.Must(uuid.NewV7()), Source: sources[0].ID, ContentType: "a\x1b[2Jb", Body: []byte("a\x00\xffb")}
-	if err := store.PutMessages(t.Context(), model.PutPending, []model.NewMessage{m}); err != nil {
+	if _, err := store.PutMessages(t.Context(), model.PutPending, []model.NewMessage{m}); err != nil {
 		t.Fatal(err)
 	}
 	return m.ID.String()

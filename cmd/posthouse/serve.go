@@ -44,7 +44,7 @@ type configFile struct {
 
 // load reads the configuration. Warnings go to standard error.
 func (c configFile) load() (*config.Config, error) {
-	cfg, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression})
+	cfg, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression, CheckKey: checkKey})
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(os.Stderr, "warning:", w)
 	}
@@ -65,6 +65,11 @@ func listed(found []config.Problem) error {
 
 func checkExpression(source string) error {
 	_, err := expression.Compile(source)
+	return err
+}
+
+func checkKey(source string) error {
+	_, err := expression.CompileKey(source)
 	return err
 }
 
@@ -119,7 +124,7 @@ type checkCmd struct {
 
 func (c *checkCmd) Run() error {
 	if c.JSON {
-		_, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression})
+		_, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression, CheckKey: checkKey})
 		if err := printJSON(map[string][]problemJSON{"problems": problemsJSON(found), "warnings": problemsJSON(warnings)}); err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/posthouse/posthouse/inbox/internal/guard"
 	"github.com/posthouse/posthouse/internal/store/postgres"
-	"github.com/posthouse/posthouse/internal/workqueue"
 )
 
 // Config says which database.
@@ -43,7 +42,7 @@ type Store struct {
 
 type (
 	guarded = guard.Store
-	signals = workqueue.Signals
+	signals = guard.Signals
 )
 
 // Migrate makes the tables, or brings them up to date, and then checks that the

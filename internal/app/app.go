@@ -20,6 +20,7 @@ import (
 	"github.com/posthouse/posthouse/inbox"
 	"github.com/posthouse/posthouse/internal/config"
 	"github.com/posthouse/posthouse/internal/httpapi"
+	"github.com/posthouse/posthouse/internal/lock"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/telemetry"
 )
@@ -63,7 +64,14 @@ func Run(ctx context.Context, p Params) (err error) {
 		return err
 	}
 	defer closeTargets(sources)
-	box, err := openInbox(ctx, store, sources, p)
+	redis, err := openLock(p.Config.Lock)
+	if err != nil {
+		return err
+	}
+	if redis != nil {
+		defer redis.Close()
+	}
+	box, err := openInbox(ctx, parts{store: store, redis: redis, sources: sources}, p)
 	if err != nil {
 		return err
 	}
@@ -77,7 +85,7 @@ func Run(ctx context.Context, p Params) (err error) {
 	}
 	defer box.Stop()
 	warnOfLeftSources(ctx, store, p)
-	api := httpapi.New(apiConfig(store, box, p))
+	api := httpapi.New(apiConfig(store, box, redis, p))
 	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
 }
 
@@ -117,19 +125,26 @@ func checkBodies(ctx context.Context, store bounded, cfg *config.Config) error {
 	return nil
 }
 
-func openInbox(ctx context.Context, store Store, sources []inbox.Source, p Params) (*inbox.Inbox, error) {
+// parts are what an inbox is made of, beside the configuration.
+type parts struct {
+	store   Store
+	redis   *lock.Redis // nil: the store alone excludes instances
+	sources []inbox.Source
+}
+
+func openInbox(ctx context.Context, with parts, p Params) (*inbox.Inbox, error) {
 	var hash func([]byte) string
 	if p.Config.Keys != nil {
 		hash = p.Config.Keys.Hash
 	} else {
 		p.Logger.Info("POSTHOUSE_KEYS is not set: credentials in headers and queries are removed instead of being kept as a keyed hash")
 	}
-	return inbox.Open(ctx, inboxConfig(store, sources, hash, p))
+	return inbox.Open(ctx, inboxConfig(with, hash, p))
 }
 
-func inboxConfig(store Store, sources []inbox.Source, hash func([]byte) string, p Params) inbox.Config {
+func inboxConfig(with parts, hash func([]byte) string, p Params) inbox.Config {
 	return inbox.Config{
-		Store: store, Sources: sources, Instance: instanceName(), Lease: p.Config.Lock.Lease, Drain: p.Config.Drain,
+		Store: with.store, Locker: lockerOf(with.redis), Sources: with.sources, Instance: instanceName(), Lease: p.Config.Lock.Lease, Drain: p.Config.Drain,
 		Memory: int64(p.Config.Door.Memory), HashCredential: hash, Logger: p.Logger, Registerer: p.Registry, Observe: p.Observe,
 	}
 }
@@ -186,14 +201,18 @@ func serve(ctx context.Context, p Params, servers []served, door, admin net.Addr
 }
 
 // apiConfig says what the API shows.
-func apiConfig(store Store, box *inbox.Inbox, p Params) httpapi.Config {
+func apiConfig(store Store, box *inbox.Inbox, redis *lock.Redis, p Params) httpapi.Config {
 	var infos []httpapi.SourceInfo
 	for _, name := range p.Config.SourceNames() {
-		infos = append(infos, httpapi.SourceInfo{Name: name, Order: string(p.Config.Sources[name].Consume.Order)})
+		infos = append(infos, httpapi.SourceInfo{Name: name, Wants: orderingOf(p.Config.Sources[name].Consume)})
+	}
+	checks := []httpapi.Check{{Name: "consuming", Run: func(context.Context) error { return box.Check() }}}
+	if redis != nil {
+		checks = append(checks, httpapi.Check{Name: "lock", Run: func(context.Context) error { return redis.Check() }})
 	}
 	return httpapi.Config{
 		Store: store, Rejects: rejects{box}, Sources: infos, Registry: p.Registry, Logger: p.Logger,
 		Listen: p.Config.Admin.Listen, Version: telemetry.Version(),
-		Checks: []httpapi.Check{{Name: "consuming", Run: func(context.Context) error { return box.Check() }}},
+		Checks: checks,
 	}
 }

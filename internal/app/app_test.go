@@ -56,6 +56,7 @@ func parse(t testing.TB, yaml string, env map[string]string) *config.Config {
 		Data: []byte(yaml), File: "posthouse.yaml",
 		LookupEnv:       func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		CheckExpression: func(s string) error { _, err := expression.Compile(s); return err },
+		CheckKey:        func(s string) error { _, err := expression.CompileKey(s); return err },
 	})
 	for _, p := range problems {
 		t.Error(p)

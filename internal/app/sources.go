@@ -12,6 +12,7 @@ import (
 	"github.com/posthouse/posthouse/internal/httptarget"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/telemetry"
+	"github.com/posthouse/posthouse/internal/workqueue"
 )
 
 // sourcesOf translates the configuration. handlers are functions that stand in
@@ -43,16 +44,25 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 				Encoding: string(s.Verify.Encoding), Secrets: secrets,
 			},
 			Accept:       s.Accept,
+			Dedup:        inbox.Dedup{Key: s.Dedup.Key, Window: s.Dedup.Window},
 			Acknowledge:  inbox.Acknowledge{Status: s.Acknowledge.Status, Body: s.Acknowledge.Body, ContentType: s.Acknowledge.ContentType},
 			AnswerWithin: s.AnswerWithin, BodyLimit: int64(s.Limits.Body), InFlight: s.Limits.Concurrency,
 			Handler: handler,
 			Consume: inbox.Consume{
-				Paused: !c.Enabled, Order: inbox.Order(c.Order), Concurrency: c.Concurrency, RoundInterval: c.RoundInterval,
+				Paused: !c.Enabled, Order: inbox.Order(c.Order), Key: c.Key, Partitions: c.Partitions, Block: c.OnRetry == config.OnRetryBlock,
+				Concurrency: c.Concurrency, RoundInterval: c.RoundInterval,
 				BatchSize: c.BatchSize, Retry: &c.MaxRetry, Backoff: c.Backoff, OrphanAfter: c.OrphanAfter, Timeout: c.Timeout, TripAfter: c.TripAfter,
 			},
 		})
 	}
 	return sources, nil
+}
+
+// orderingOf is what this instance wants, in the form in which it is agreed on.
+func orderingOf(c config.Consume) model.Ordering {
+	return workqueue.QueueConfig{Wants: model.Ordering{
+		Order: model.Order(c.Order), Partitions: c.Partitions, Key: c.Key, Block: c.OnRetry == config.OnRetryBlock,
+	}}.WithDefaults().Wants
 }
 
 // closeTargets closes the connections to targets that nothing goes over.

@@ -20,6 +20,7 @@ type Store interface {
 	SetEnabled(ctx context.Context, source string, enabled bool) error
 	Sources(ctx context.Context) ([]model.Source, error)
 	ListMessages(ctx context.Context, p model.ListParams) (model.MessagePage, error)
+	Instances(ctx context.Context) ([]model.Instance, error)
 	Message(ctx context.Context, id uuid.UUID) (model.MessageView, []model.AttemptView, error)
 	Body(ctx context.Context, id uuid.UUID) (model.Message, error)
 	Ping(ctx context.Context) error

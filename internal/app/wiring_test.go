@@ -32,7 +32,7 @@ const everything = `
 listen: 127.0.0.1:9101
 admin: {listen: 127.0.0.1:9102}
 store: {url: "sqlite:/tmp/x.db", allow_unsafe_durability: true, migrate: off}
-lock: {backend: store, lease: 41s}
+lock: {backend: redis, url: "redis://${ONE}@127.0.0.1:1/0", lease: 41s}
 door: {memory: 42MiB}
 drain: 43s
 log: {level: debug, format: json}
@@ -40,16 +40,17 @@ sources:
   erp:
     verify: {kind: hmac, header: X-Sig, prefix: "p=", encoding: base64, secrets: ["${ONE}", "${TWO}"]}
     accept: body.kind == 1
+    dedup: {key: body.key, window: 20d}
     acknowledge: {status: 202, body: '{"ok":true}', content_type: application/json}
     answer_within: 7s
     limits: {body: 8KiB, concurrency: 9}
     handler: {http: {url: "http://10.0.0.1/x", allow_private: true}}
     consume:
       enabled: true
-      order: parallel
+      order: keyed
       key: body.id
       partitions: 10
-      on_retry: skip
+      on_retry: block
       concurrency: 11
       round_interval: 12s
       batch_size: 13
@@ -64,8 +65,7 @@ sources:
 // inbox, with the reason.
 var elsewhere = map[string]string{
 	"Listen": "listen", "Admin": "listen, apiConfig", "Store": "OpenStore, prepare", "Log": "the binary", "Keys": "HashCredential",
-	"Lock.Backend": "one value", "Sources.Handler": "Handler", "Sources.Consume.Key": "no effect yet",
-	"Sources.Consume.Partitions": "no effect yet", "Sources.Consume.OnRetry": "one value",
+	"Lock.Backend": "openLock", "Lock.URL": "openLock", "Sources.Handler": "Handler",
 }
 
 func TestWiring(t *testing.T) {
@@ -78,11 +78,16 @@ func TestWiring(t *testing.T) {
 		Config: cfg, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registry: prometheus.NewRegistry(), Observe: func(inbox.Attempt) {},
 	}
 	store := struct{ Store }{}
-	got := inboxConfig(store, sources, cfg.Keys.Hash, params)
+	redis, err := openLock(cfg.Lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	got := inboxConfig(parts{store: store, redis: redis, sources: sources}, cfg.Keys.Hash, params)
 	t.Run("every value of the configuration arrives where it belongs", func(t *testing.T) {
 		retry := 14
 		want := inbox.Config{
-			Store: store, Lease: 41 * time.Second, Drain: 43 * time.Second, Memory: 42 << 20, Instance: instanceName(),
+			Store: store, Locker: locker{redis}, Lease: 41 * time.Second, Drain: 43 * time.Second, Memory: 42 << 20, Instance: instanceName(),
 			Logger: params.Logger, Registerer: params.Registry,
 			Sources: []inbox.Source{{
 				Name: "erp",
@@ -91,10 +96,11 @@ func TestWiring(t *testing.T) {
 					Secrets: [][]byte{[]byte("first-secret"), []byte("second-secret")},
 				},
 				Accept:       "body.kind == 1",
+				Dedup:        inbox.Dedup{Key: "body.key", Window: 20 * 24 * time.Hour},
 				Acknowledge:  inbox.Acknowledge{Status: 202, Body: `{"ok":true}`, ContentType: "application/json"},
 				AnswerWithin: 7 * time.Second, BodyLimit: 8 << 10, InFlight: 9,
 				Consume: inbox.Consume{
-					Order: inbox.Parallel, Concurrency: 11, RoundInterval: 12 * time.Second, BatchSize: 13, Retry: &retry,
+					Order: inbox.Keyed, Key: "body.id", Partitions: 10, Block: true, Concurrency: 11, RoundInterval: 12 * time.Second, BatchSize: 13, Retry: &retry,
 					Backoff: []time.Duration{15 * time.Second, 16 * time.Second}, OrphanAfter: 17 * time.Minute,
 					Timeout: 18 * time.Second, TripAfter: 19,
 				},
@@ -102,11 +108,12 @@ func TestWiring(t *testing.T) {
 		}
 		same := cmp.Comparer(func(a, b *slog.Logger) bool { return a == b })
 		registry := cmp.Comparer(func(a, b prometheus.Registerer) bool { return a == b })
+		lockers := cmp.Comparer(func(a, b inbox.Locker) bool { return a == b })
 		stores := cmp.Comparer(func(a, b inbox.Store) bool { return a == b })
 		// Functions cannot be compared; that they are there is tested below.
 		ignore := cmpopts.IgnoreFields(inbox.Source{}, "Handler")
 		functions := cmpopts.IgnoreFields(inbox.Config{}, "HashCredential", "Observe")
-		if diff := cmp.Diff(want, got, same, registry, stores, ignore, functions); diff != "" {
+		if diff := cmp.Diff(want, got, same, registry, lockers, stores, ignore, functions); diff != "" {
 			t.Error(diff)
 		}
 		if got.HashCredential([]byte("x")) != cfg.Keys.Hash([]byte("x")) {

@@ -19,6 +19,13 @@ type DB interface {
 	Close() error
 }
 
+// Signals is what a store offers beside where its database can wake other
+// processes. The inbox uses it where it finds it; the guard lets it through.
+type Signals interface {
+	Notify(ctx context.Context, queues []model.SourceID) error
+	Listen(ctx context.Context, heard func([]model.SourceID)) error
+}
+
 // Store is an inbox.Store that an inbox cannot begin to use before its tables
 // are up to date and its settings are known to lose nothing.
 type Store struct {
