@@ -82,10 +82,10 @@ func (c *instances) stop() {
 	}
 }
 
-// pushes makes a load over all doors.
+// pushes makes a load over all doors. Its senders do not wait for a frozen one.
 func (c *instances) pushes(cfg running.LoadConfig) *running.Load {
 	c.t.Helper()
-	cfg.Doors = c.doors()
+	cfg.Doors, cfg.Timeout = c.doors(), running.AnswerWithin+2*running.Grace
 	return running.NewLoad(c.t, cfg)
 }
 

@@ -47,6 +47,7 @@ type LoadConfig struct {
 	Sources     []string      // message n goes to Sources[n % len(Sources)]
 	Connections int           // default 64
 	Pause       time.Duration // of each connection after a message; default none
+	Timeout     time.Duration // of one try; default 30s, which is a failure of its own
 	// Answered is called after each try, from many goroutines.
 	Answered func(Answer)
 }
@@ -80,7 +81,7 @@ func NewLoad(t *testing.T, cfg LoadConfig) *Load {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Load{cfg: cfg, ctx: ctx, client: &http.Client{
-		Timeout: 30 * time.Second, // an answer that takes that long is a failure of its own
+		Timeout: or(cfg.Timeout, 30*time.Second),
 		Transport: &http.Transport{
 			MaxConnsPerHost: cfg.Connections, MaxIdleConnsPerHost: cfg.Connections, DisableCompression: true,
 		},
