@@ -29,7 +29,7 @@ func benchPut(b *testing.B, s *Store, source model.SourceID) {
 			Headers: []byte("Content-Type: application/json\r\nUser-Agent: bench\r\n"), Body: bytes.Repeat([]byte("x"), 1024),
 		}
 	}
-	if err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
+	if _, err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -54,7 +54,7 @@ func BenchmarkWork(b *testing.B) {
 			b.Run(engine.name+" "+name, func(b *testing.B) {
 				ctx := b.Context()
 				s, source := benchStore(b, engine)
-				if err := s.JoinInstance(ctx, 1, "bench", 1e9); err != nil {
+				if err := s.JoinInstance(ctx, 1, "bench", 1e9, nil); err != nil {
 					b.Fatal(err)
 				}
 				token := model.Token(1)
@@ -63,7 +63,8 @@ func BenchmarkWork(b *testing.B) {
 					benchPut(b, s, source)
 					b.StartTimer()
 					token++
-					work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: token, Limit: benchBatch, Start: atOnce, AloneFrom: 3})
+					claimed, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 1, Token: token, Limit: benchBatch, Start: atOnce, AloneFrom: 3})
+					work := claimed.Works
 					if err == nil && !atOnce {
 						all := make([]model.Seq, len(work))
 						for i, w := range work {

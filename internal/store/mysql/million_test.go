@@ -85,9 +85,9 @@ func pages(b *testing.B, engine engine) {
 			}
 		}
 	})
-	b.Run("any due", func(b *testing.B) {
+	b.Run("due work", func(b *testing.B) {
 		for b.Loop() {
-			if due, err := s.AnyDue(b.Context(), sources[0].ID); err != nil || !due {
+			if due, err := s.DueWork(b.Context(), model.DueParams{Queue: sources[0].ID, Slots: oneSlot}); err != nil || len(due.Slots) != 1 {
 				b.Fatal(due, err)
 			}
 		}

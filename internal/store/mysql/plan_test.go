@@ -24,7 +24,7 @@ func plans(t *testing.T, engine engine) {
 	if _, err := s.Register(ctx, []model.SourceSpec{{Name: "a"}, {Name: "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.JoinInstance(ctx, 1, "plans", 1e12); err != nil {
+	if err := s.JoinInstance(ctx, 1, "plans", 1e12, nil); err != nil {
 		t.Fatal(err)
 	}
 	db := other(t, url)
@@ -76,9 +76,10 @@ func plans(t *testing.T, engine engine) {
 		}
 	}
 	var work []model.Work
-	claim := func(token model.Token, start bool) func() error {
-		return func() (err error) {
-			work, err = s.ClaimWork(ctx, model.ClaimParams{Queue: queue, Owner: 1, Token: token, Limit: 10, Start: start, AloneFrom: 3})
+	claim := func(token model.Token, start, shared bool) func() error {
+		return func() error {
+			claimed, err := s.ClaimWork(ctx, model.ClaimParams{Queue: queue, Slots: oneSlot, Shared: shared, Owner: 1, Token: token, Limit: 10, Start: start, AloneFrom: 3})
+			work = claimed.Works
 			if err == nil && len(work) != 10 {
 				err = fmt.Errorf("claimed %d", len(work))
 			}
@@ -95,10 +96,13 @@ func plans(t *testing.T, engine engine) {
 			return err
 		}
 	}
-	check("any due", 10, func() error { _, err := s.AnyDue(ctx, queue); return err })
-	check("claim", 200, claim(7, true))
+	check("due work", 10, func() error {
+		_, err := s.DueWork(ctx, model.DueParams{Queue: queue, Slots: oneSlot})
+		return err
+	})
+	check("claim", 200, claim(7, true, true))
 	check("settle as success", 200, settlement(model.SettleSuccess))
-	check("claim without start", 200, claim(8, false))
+	check("claim without start", 200, claim(8, false, false))
 	check("start", 200, func() error {
 		var err error
 		work, err = s.StartWork(ctx, model.StartParams{Token: 8, Seqs: seqs(work)})
@@ -108,7 +112,7 @@ func plans(t *testing.T, engine engine) {
 	check("claims", 100, func() error { _, err := s.Claims(ctx, 1); return err })
 	check("unstart", 200, func() error { _, err := s.UnstartWork(ctx, model.StartParams{Token: 8, Seqs: seqs(work)}); return err })
 	check("settle as failed", 200, settlement(model.SettleFailed))
-	check("claim again", 200, claim(9, false))
+	check("claim again", 200, claim(9, false, true))
 	check("give back", 200, func() error { _, err := s.GiveBack(ctx, queue, 9); return err })
 	check("put", 100, func() error { return put(ctx, s, message(queue), message(queue)) })
 	check("heartbeat", 100, func() error {

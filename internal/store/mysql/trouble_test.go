@@ -42,8 +42,12 @@ func message(source model.SourceID) model.NewMessage {
 }
 
 func put(ctx context.Context, s *Store, messages ...model.NewMessage) error {
-	return s.PutMessages(ctx, model.PutPending, messages)
+	_, err := s.PutMessages(ctx, model.PutPending, messages)
+	return err
 }
+
+// oneSlot are the slots of a partition of a source without keys.
+var oneSlot = []model.Slot{0}
 
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
@@ -162,7 +166,7 @@ func settings(t *testing.T, url string, s *Store, source model.SourceID) {
 		}
 
 		// Many settlements with long errors.
-		if err := small.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+		if err := small.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
 			t.Fatal(err)
 		}
 		for len(messages) < 1000 {
@@ -171,7 +175,8 @@ func settings(t *testing.T, url string, s *Store, source model.SourceID) {
 		if err := put(t.Context(), small, messages...); err != nil {
 			t.Fatal(err)
 		}
-		work, err := small.ClaimWork(t.Context(), model.ClaimParams{Queue: source, Owner: 1, Token: 1, Limit: 1000, Start: true, AloneFrom: 9})
+		claimed, err := small.ClaimWork(t.Context(), model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 1, Token: 1, Limit: 1000, Start: true, AloneFrom: 9})
+		work := claimed.Works
 		if err != nil || len(work) != 1000 {
 			t.Fatal(len(work), err)
 		}
@@ -221,7 +226,7 @@ func TestLockedTables(t *testing.T) {
 		t.Run(engine.name, func(t *testing.T) {
 			url := engine.fresh(t)
 			s, source := ready(t, Config{URL: url, MaxConns: 8})
-			if err := s.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+			if err := s.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := put(t.Context(), s, message(source)); err != nil {
@@ -251,7 +256,7 @@ func TestLockedTables(t *testing.T) {
 						case 1:
 							_, err = s.ListMessages(ctx, model.ListParams{Limit: 1})
 						default:
-							_, err = s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: 9, Limit: 1, Start: true, AloneFrom: 1})
+							_, err = s.ClaimWork(ctx, model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 1, Token: 9, Limit: 1, Start: true, AloneFrom: 1})
 						}
 						// Of the claims all but one have nothing to claim.
 						if took := time.Since(began); took > limit+500*time.Millisecond || i%3 < 2 && model.CodeOf(err) != model.CodeUnavailable {
@@ -302,8 +307,8 @@ func TestMarkedButNotLoaded(t *testing.T) {
 			return len(started), err
 		}},
 		{"claim", func(ctx context.Context, s *Store, source model.SourceID, _ []model.Work) (int, error) {
-			works, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: 10, Limit: 1, Start: true, AloneFrom: 1})
-			return len(works), err
+			claimed, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 1, Token: 10, Limit: 1, Start: true, AloneFrom: 1})
+			return len(claimed.Works), err
 		}},
 	}
 	for _, engine := range engines {
@@ -312,14 +317,14 @@ func TestMarkedButNotLoaded(t *testing.T) {
 				t.Parallel()
 				url := engine.fresh(t)
 				s, source := ready(t, Config{URL: url})
-				if err := s.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+				if err := s.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
 					t.Fatal(err)
 				}
 				if err := put(t.Context(), s, message(source), message(source), message(source)); err != nil {
 					t.Fatal(err)
 				}
-				claimed, err := s.ClaimWork(t.Context(), model.ClaimParams{Queue: source, Owner: 1, Token: 9, Limit: 1, AloneFrom: 1})
-				if err != nil || len(claimed) != 1 {
+				claimed, err := s.ClaimWork(t.Context(), model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 1, Token: 9, Limit: 1, AloneFrom: 1})
+				if err != nil || len(claimed.Works) != 1 {
 					t.Fatalf("claimed %v, %v", claimed, err)
 				}
 				lock, err := other(t, url).Conn(t.Context())
@@ -336,7 +341,7 @@ func TestMarkedButNotLoaded(t *testing.T) {
 				}
 				done := make(chan result, 1)
 				go func() {
-					n, err := c.do(t.Context(), s, source, claimed)
+					n, err := c.do(t.Context(), s, source, claimed.Works)
 					done <- result{n, err}
 				}()
 				// The server gives up waiting for the lock before the call does: then there
@@ -434,7 +439,7 @@ func TestForgetsTheDead(t *testing.T) {
 	ctx := t.Context()
 	join := func(id model.InstanceID) {
 		t.Helper()
-		if err := s.JoinInstance(ctx, id, "x", 1e12); err != nil {
+		if err := s.JoinInstance(ctx, id, "x", 1e12, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -444,7 +449,7 @@ func TestForgetsTheDead(t *testing.T) {
 	if err := put(ctx, s, message(source)); err != nil {
 		t.Fatal(err)
 	}
-	if work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 2, Token: 1, Limit: 1}); err != nil || len(work) != 1 {
+	if work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Slots: oneSlot, Shared: true, Owner: 2, Token: 1, Limit: 1}); err != nil || len(work.Works) != 1 {
 		t.Fatal(work, err)
 	}
 	for _, id := range []model.InstanceID{1, 2, 3} {
