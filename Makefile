@@ -13,7 +13,7 @@ export CGO_ENABLED := 0
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\$$/, "$$", $$2); printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-services: ## install and start PostgreSQL, MariaDB and MySQL for the tests; then: eval "$$(scripts/services env)"
+services: ## install and start the databases, Redis and pgbouncer for the tests; then: eval "$$(scripts/services env)"
 	scripts/services start
 
 services-stop: ## stop them
