@@ -190,7 +190,8 @@ func (l *Load) deliver(n int, source string) {
 	body := l.cfg.Writing.Body(n)
 	pause := firstPause
 	for try := 1; try <= mostTries && l.ctx.Err() == nil; try++ {
-		a := l.try(l.cfg.Doors[(n+try-1)%len(l.cfg.Doors)], source, body)
+		door := l.cfg.Doors[(n+try-1)%len(l.cfg.Doors)]
+		a := Post(l.ctx, l.client, door, source, l.cfg.Writing.ContentType, body)
 		l.mu.Lock()
 		p := &l.pushes[n]
 		p.Tries++
@@ -211,15 +212,16 @@ func (l *Load) deliver(n int, source string) {
 	}
 }
 
-func (l *Load) try(door, source string, body []byte) Answer {
+// Post pushes one body once.
+func Post(ctx context.Context, client *http.Client, door, source, contentType string, body []byte) Answer {
 	a := Answer{Door: door, Sent: time.Now()}
-	req, err := http.NewRequestWithContext(l.ctx, http.MethodPost, "http://"+door+"/in/"+source, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+door+"/in/"+source, bytes.NewReader(body))
 	if err != nil {
 		a.Err = err
 		return a
 	}
-	req.Header.Set("Content-Type", l.cfg.Writing.ContentType)
-	resp, err := l.client.Do(req)
+	req.Header.Set("Content-Type", contentType)
+	resp, err := client.Do(req)
 	a.Done = time.Now()
 	if err != nil {
 		a.Err = err
