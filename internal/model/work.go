@@ -65,6 +65,8 @@ type DueParams struct {
 	Queue SourceID
 	KeyID KeyID
 	Slots []Slot // those that are asked for
+	// Floor may pass over work that is due before; 0 sees all that is due.
+	Floor Micros
 }
 
 // Due answers it.

@@ -15,7 +15,7 @@ const benchBatch = 64
 func benchStore(b *testing.B) (*Store, model.SourceID) {
 	s := open(b, Config{URL: testdb.Postgres(b)})
 	migrated(b, s)
-	sources, err := s.Register(b.Context(), []model.SourceSpec{{Name: "bench"}})
+	sources, err := s.Register(b.Context(), []model.SourceSpec{{Name: "bench", Wants: model.Ordering{Order: model.Parallel}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func benchPut(b *testing.B, s *Store, source model.SourceID) {
 			Headers: []byte("Content-Type: application/json\r\nUser-Agent: bench\r\n"), Body: bytes.Repeat([]byte("x"), 1024),
 		}
 	}
-	if err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
+	if _, err := s.PutMessages(b.Context(), model.PutPending, messages); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -50,7 +50,7 @@ func BenchmarkWork(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			ctx := b.Context()
 			s, source := benchStore(b)
-			if err := s.JoinInstance(ctx, 1, "bench", 1e9); err != nil {
+			if err := s.JoinInstance(ctx, 1, "bench", 1e9, nil); err != nil {
 				b.Fatal(err)
 			}
 			token := model.Token(1)
@@ -59,7 +59,11 @@ func BenchmarkWork(b *testing.B) {
 				benchPut(b, s, source)
 				b.StartTimer()
 				token++
-				work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: token, Limit: benchBatch, Start: atOnce, AloneFrom: 3})
+				claimed, err := s.ClaimWork(ctx, model.ClaimParams{
+					Queue: source, Owner: 1, Token: token, Limit: benchBatch, Generation: 1, Slots: []model.Slot{0}, Shared: true,
+					Start: atOnce, AloneFrom: 3,
+				})
+				work := claimed.Works
 				if err == nil && !atOnce {
 					all := make([]model.Seq, len(work))
 					for i, w := range work {

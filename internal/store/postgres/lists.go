@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
@@ -27,8 +26,8 @@ const showPage = `
 	ORDER BY page.at DESC, m.seq DESC`
 
 // The pages. A source of 0 stands for all: of messages and outcomes that is
-// the order of their primary key; of work it is the head of each source's
-// branch of the index, merged. $1 is how many, $2 the seq to begin under; of
+// the order of their primary key; of work it is the head of each branch of the
+// index, merged. $1 is how many, $2 the seq to begin under; of
 // work, $3 is the due_at to begin under, $4 the state, $5 and $6 bound the
 // retries. The last is the source.
 const (
@@ -40,14 +39,27 @@ const (
 		WHERE source = $3 AND seq + 0 < $2 ORDER BY seq + 0 DESC LIMIT $1)`
 	pageOfAllOutcomes = `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_outcome
 		WHERE seq < $2 ORDER BY seq DESC LIMIT $1)`
-	pageOfWork = `WITH page (at, seq) AS MATERIALIZED (SELECT due_at, seq FROM posthouse_work
-		WHERE queue = $7 AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq + 0) < ($3, $2)
-		ORDER BY due_at DESC, seq + 0 DESC LIMIT $1)`
-	pageOfAllWork = `WITH page (at, seq) AS MATERIALIZED (SELECT w.due_at, w.seq FROM posthouse_source s
-		CROSS JOIN LATERAL (SELECT due_at, seq FROM posthouse_work
-			WHERE queue = s.id AND state = $4 AND retry_count BETWEEN $5 AND $6 AND (due_at, seq + 0) < ($3, $2)
-			ORDER BY due_at DESC, seq + 0 DESC LIMIT $1) w
-		ORDER BY w.due_at DESC, w.seq DESC LIMIT $1)`
+	// Work stands by slots. The next slot in which there is any is found off the
+	// index, each with the newest work in it; only as many slots as the page has
+	// lines can be on it.
+	pageOfWork    = `WITH RECURSIVE q (id) AS (SELECT $7::int), ` + pageOfSlots
+	pageOfAllWork = `WITH RECURSIVE q (id) AS (SELECT id FROM posthouse_source), ` + pageOfSlots
+	pageOfSlots   = `slots (queue, slot) AS (
+			SELECT q.id, w.slot FROM q CROSS JOIN LATERAL (
+				SELECT slot FROM posthouse_work WHERE queue = q.id AND state = $4 ORDER BY slot LIMIT 1) w
+			UNION ALL
+			SELECT s.queue, w.slot FROM slots s CROSS JOIN LATERAL (
+				SELECT slot FROM posthouse_work WHERE queue = s.queue AND state = $4 AND slot > s.slot ORDER BY slot LIMIT 1) w
+		), tops AS MATERIALIZED (
+			SELECT s.queue, s.slot FROM slots s CROSS JOIN LATERAL (` + newestOfSlot + `LIMIT 1) w
+			ORDER BY w.due_at DESC, w.seq DESC LIMIT $1
+		), page (at, seq) AS MATERIALIZED (
+			SELECT w.due_at, w.seq FROM tops s CROSS JOIN LATERAL (` + newestOfSlot + `LIMIT $1) w
+			ORDER BY w.due_at DESC, w.seq DESC LIMIT $1
+		)`
+	newestOfSlot = `SELECT due_at, seq FROM posthouse_work
+		WHERE queue = s.queue AND state = $4 AND slot = s.slot AND retry_count BETWEEN $5 AND $6 AND (due_at, seq + 0) < ($3, $2)
+		ORDER BY due_at DESC, seq + 0 DESC `
 )
 
 // ListMessages returns one page, newest first.
@@ -58,11 +70,13 @@ func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page mode
 		return page, &model.Error{Code: model.CodeInvalid, Op: op, Err: err}
 	}
 	// Planned for these very arguments, since the limit decides what is best.
-	args = append([]any{pgx.QueryExecModeCacheDescribe}, args...)
-	err = s.read(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
+	if s.prepares {
+		args = append([]any{pgx.QueryExecModeCacheDescribe}, args...)
+	}
+	err = s.read(ctx, op, func(ctx context.Context, c conn) error {
 		page = model.MessagePage{}
 		var last model.Cursor
-		return query(ctx, c, func(rows pgx.Rows) error {
+		return c.query(ctx, func(rows pgx.Rows) error {
 			if len(page.Items) == p.Limit { // one more than was asked for
 				page.Next = &last
 				return nil
@@ -130,22 +144,22 @@ func scanView(rows pgx.Rows) (v model.MessageView, at model.Micros, err error) {
 func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageView, attempts []model.AttemptView, err error) {
 	const op = "show message"
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = s.read(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
-		return transaction(ctx, c, snapshot, func(tx pgx.Tx) error {
+	err = s.read(ctx, op, func(ctx context.Context, c conn) error {
+		return transaction(ctx, c, snapshot, func(c conn) error {
 			attempts = nil
 			found := false
-			err := query(ctx, tx, func(rows pgx.Rows) (err error) {
+			err := c.query(ctx, func(rows pgx.Rows) (err error) {
 				view, _, err = scanView(rows)
 				found = true
 				return err
-			}, `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_message WHERE id = $1)`+showPage, [16]byte(id))
+			}, `WITH page (at, seq) AS MATERIALIZED (SELECT 0::bigint, seq FROM posthouse_message WHERE id = $1::uuid)`+showPage, id)
 			if err == nil && !found {
 				return notFound(op)
 			}
 			if err != nil {
 				return err
 			}
-			return query(ctx, tx, func(rows pgx.Rows) error {
+			return c.query(ctx, func(rows pgx.Rows) error {
 				var a model.AttemptView
 				err := rows.Scan(&a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus)
 				attempts = append(attempts, a)
@@ -165,14 +179,19 @@ func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageVi
 // Body returns the exact bytes.
 func (s *Store) Body(ctx context.Context, id uuid.UUID) (model.Message, error) {
 	const op = "read body"
+	given := takeParams()
+	defer given.giveBack()
+	given.uuid(id)
+	given.done()
 	var message *model.Message
-	err := s.read(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
-		var row messageRow
-		err := c.QueryRow(ctx, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.id = $1`, [16]byte(id)).Scan(row.fields()...)
-		if errors.Is(err, pgx.ErrNoRows) {
+	err := s.read(ctx, op, func(ctx context.Context, c conn) error {
+		err := c.run(ctx, `SELECT `+messageColumns+` FROM posthouse_message m WHERE m.id = $1`, given, func(r *row) error {
+			message = r.message(nil)
+			return nil
+		})
+		if err == nil && message == nil {
 			return notFound(op)
 		}
-		message = row.message()
 		return err
 	})
 	if err != nil {
@@ -187,10 +206,10 @@ func notFound(op string) error {
 
 // Stats counts per source.
 func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error) {
-	err = s.read(ctx, "count messages", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.read(ctx, "count messages", func(ctx context.Context, c conn) error {
 		stats = nil
 		// One pass over all work there is, for which the order of the table is best.
-		return transaction(ctx, c, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		return transaction(ctx, c, pgx.TxOptions{}, func(c conn) error {
 			batch := &pgx.Batch{}
 			batch.Queue(`SET LOCAL enable_seqscan = on`)
 			batch.Queue(countAll).Query(func(rows pgx.Rows) error {
@@ -209,7 +228,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 				}
 				return rows.Err()
 			})
-			return tx.SendBatch(ctx, batch).Close()
+			return c.batch(ctx, batch)
 		})
 	})
 	return stats, err
@@ -218,8 +237,12 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 const countAll = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 	SELECT s.id, s.name, s.enabled, clock.t, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
 		coalesce(w.processing, 0), coalesce(w.failed, 0),
-		(SELECT coalesce(sum(succeeded), 0)::bigint FROM posthouse_counter c WHERE c.source = s.id)
+		coalesce(c.succeeded, 0)
 	FROM clock, posthouse_source s LEFT JOIN (
+		SELECT source, sum(succeeded)::bigint AS succeeded FROM (
+			SELECT source, succeeded FROM posthouse_counter UNION ALL SELECT source, succeeded FROM posthouse_counted) c
+		GROUP BY source
+	) c ON c.source = s.id LEFT JOIN (
 		SELECT queue,
 			count(*) FILTER (WHERE state = 0 AND retry_count = 0) AS pending,
 			count(*) FILTER (WHERE state = 0 AND retry_count > 0) AS retrying,

@@ -74,7 +74,8 @@ func BenchmarkMillion(b *testing.B) {
 	})
 	b.Run("any due", func(b *testing.B) {
 		for b.Loop() {
-			if due, err := s.AnyDue(b.Context(), sources[0].ID); err != nil || !due {
+			due, err := s.DueWork(b.Context(), model.DueParams{Queue: sources[0].ID, Slots: []model.Slot{0}})
+			if err != nil || len(due.Slots) != 1 {
 				b.Fatal(due, err)
 			}
 		}

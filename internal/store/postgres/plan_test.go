@@ -14,6 +14,9 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
+// claimTypes are those of the parameters of a claim in one slot.
+const claimTypes = "int, bigint, bigint, bigint, bigint, int, int, int, bigint, bigint, bool, int"
+
 // node is a step of a plan.
 type node struct {
 	Type  string `json:"Node Type"`
@@ -39,11 +42,11 @@ func TestPlans(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, Config{URL: testdb.Postgres(t), MaxConns: 2})
 	migrated(t, s)
-	sources, err := s.Register(ctx, []model.SourceSpec{{Name: "a"}, {Name: "b"}})
+	sources, err := s.Register(ctx, []model.SourceSpec{{Name: "a", Wants: serial}, {Name: "b", Wants: serial}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.JoinInstance(ctx, 1, "plans", 1e12); err != nil {
+	if err := s.JoinInstance(ctx, 1, "plans", 1e12, nil); err != nil {
 		t.Fatal(err)
 	}
 	queue := sources[0].ID
@@ -62,16 +65,16 @@ func TestPlans(t *testing.T) {
 	prepare := func(name, sql string, types string) {
 		run(ctx, t, c, fmt.Sprintf(`PREPARE %s (%s) AS %s`, name, types, sql))
 	}
-	prepare("claim", claim, "int, bigint, bigint, bigint, bool, int")
+	prepare("claim", claimStatements[claimForm{}], claimTypes)
 	prepare("start", start, "bigint[], bigint")
-	prepare("settle", settle, "bigint[],int[],bigint[],int[],bigint[],bool[],bigint[],bigint[],int[],int[],int[],text[],text[],int")
+	prepare("settle", settle, "bigint[],bigint[],int[],bigint[],int[],int[],int[],int[],bigint[],bool[],bigint[],text[],text[]")
 	prepare("orphans", listOrphans, "bigint")
-	prepare("keep", keepPending, "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
+	prepare("keep", putStatements[putForm{}], "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
 	// Each is about ten rows and their messages: queue 1 holds the even seqs, of which every second is due.
 	first, second := "'{2,6,10,14,18,22,26,30,34,38}'", "'{42,46,50,54,58,62,66,70,74,78}'"
 	const (
-		doClaim  = `EXECUTE claim(%d, 1, 77, 10, true, 3)`
-		doClaimB = `EXECUTE claim(%d, 1, 78, 10, false, 3)`
+		doClaim  = `EXECUTE claim(%d, 1, 77, 10, 1, 0, 1, 0, 0, 0, true, 3)`
+		doClaimB = `EXECUTE claim(%d, 1, 78, 10, 1, 0, 1, 0, 0, 0, false, 3)`
 		doStart  = `EXECUTE start(%s, 78)`
 	)
 	run(ctx, t, c, fmt.Sprintf(doClaim, queue)) // the plans are made here
@@ -111,10 +114,13 @@ func TestPlans(t *testing.T) {
 	check("claim without start", fmt.Sprintf(doClaimB, queue), 600)
 	check("start", fmt.Sprintf(doStart, second), 200)
 	check("orphans", `EXECUTE orphans(100)`, 100)
-	check("settle", `EXECUTE settle(`+first+`,
-		array_fill(1, '{10}'), array_fill(77::bigint, '{10}'), '{1,1,1,1,2,2,3,3,4,4}', array_fill(0::bigint, '{10}'), array_fill(false, '{10}'),
-		array_fill(0::bigint, '{10}'), array_fill(0::bigint, '{10}'), array_fill(0, '{10}'), array_fill(0, '{10}'), array_fill(0, '{10}'),
-		array_fill(''::text, '{10}'), array_fill(''::text, '{10}'), 1)`, 600)
+	const (
+		ints  = `array_fill(0, '{10}')`
+		longs = `array_fill(0::bigint, '{10}')`
+		texts = `array_fill(''::text, '{10}')`
+	)
+	check("settle", fmt.Sprintf(`EXECUTE settle(%s, array_fill(77::bigint, '{10}'), array_fill(1, '{10}'), %s, %s, %s, %s,
+		'{1,1,1,1,2,2,3,3,4,4}', %s, array_fill(false, '{10}'), %s, %s, %s)`, first, longs, ints, ints, ints, longs, longs, texts, texts), 600)
 	if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_outcome`); n != 4 {
 		t.Errorf("%d outcomes, want 4", n)
 	}
@@ -126,7 +132,7 @@ func TestPlans(t *testing.T) {
 
 func keepOne(t *testing.T, s *Store, source model.SourceID) {
 	t.Helper()
-	err := s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: uuid.New(), Source: source}})
+	_, err := s.PutMessages(t.Context(), model.PutPending, []model.NewMessage{{ID: uuid.New(), Source: source}})
 	if err != nil {
 		t.Fatal(err)
 	}

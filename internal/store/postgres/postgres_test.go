@@ -10,9 +10,12 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
-var _ storetest.Store = (*Store)(nil)
+var (
+	_ storetest.Store   = (*Store)(nil)
+	_ storetest.Signals = (*Store)(nil)
+)
 
-func harness() storetest.Harness {
+func harness(database func(testing.TB) string) storetest.Harness {
 	return storetest.Harness{
 		Engine: "PostgreSQL",
 		Version: func(t *testing.T, s storetest.Store) string {
@@ -23,11 +26,11 @@ func harness() storetest.Harness {
 			return version
 		},
 		Open: func(t *testing.T) storetest.Store {
-			s := open(t, Config{URL: testdb.Postgres(t)})
+			s := open(t, Config{URL: database(t)})
 			migrated(t, s)
 			return s
 		},
-		OpenEmpty: func(t *testing.T) storetest.Store { return open(t, Config{URL: testdb.Postgres(t)}) },
+		OpenEmpty: func(t *testing.T) storetest.Store { return open(t, Config{URL: database(t)}) },
 		Again: func(t *testing.T, s storetest.Store) storetest.Store {
 			return open(t, Config{URL: s.(*Store).pool.Config().ConnString()})
 		},
@@ -49,7 +52,11 @@ func harness() storetest.Harness {
 	}
 }
 
-func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+func TestStore(t *testing.T) { storetest.Run(t, harness(testdb.Postgres)) }
+
+// TestStoreBehindAPooler is the same suite through a pgbouncer that gives each
+// transaction another connection of the server.
+func TestStoreBehindAPooler(t *testing.T) { storetest.Run(t, harness(testdb.PgBouncer)) }
 
 func open(t testing.TB, cfg Config) *Store {
 	t.Helper()

@@ -3,120 +3,201 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"fmt"
 	"slices"
-	"sync"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// putParams are the parameters of a put, in PostgreSQL's binary form. They are
-// written by hand into memory that is used again: pgx makes garbage of several
-// times their size, and that was a tenth of all that a push costs.
-type putParams struct {
-	values  [][]byte // parts of buf, and shard
-	oids    []uint32
-	formats []int16 // all binary
-
-	buf    []byte
-	ends   []int   // where each array ends in buf
-	places []int32 // of the messages, from 1, in the order of their ids
-	shard  [4]byte
+// putForm says what a put consists of beside its messages.
+type putForm struct {
+	success bool // outcomes, and no work
+	keys    bool // work stands elsewhere than where all does without keys
+	dedup   bool // keys of senders
 }
 
-var putPool sync.Pool // *putParams
-
-// maxPutKept bounds the memory that parameters which are not in use hold on to.
-const maxPutKept = 1 << 20
-
-func takePutParams() *putParams {
-	if p, ok := putPool.Get().(*putParams); ok {
-		return p
+var putStatements = func() map[putForm]string {
+	all := map[putForm]string{}
+	for _, success := range []bool{false, true} {
+		for _, keys := range []bool{false, true} {
+			for _, dedup := range []bool{false, true} {
+				f := putForm{success, keys && !success, dedup}
+				all[f] = f.statement()
+			}
+		}
 	}
-	return &putParams{}
-}
+	return all
+}()
 
-func (p *putParams) giveBack() {
-	if cap(p.buf) <= maxPutKept {
-		putPool.Put(p)
+// statement is the whole put. Work, or an outcome, is made only for the
+// messages that this very statement inserted.
+//
+// Rows go in by their ids, so that two puts of the same messages wait for each
+// other instead of locking each other out; their places ($1) say which of the
+// numbers drawn beforehand each gets.
+//
+// Keys of senders are taken before any message, in their order, and one that
+// another put is taking is waited for. Only messages whose keys were taken, or
+// that have none, are kept. The ids of the former are returned.
+func (f putForm) statement() string {
+	numbers := `WITH numbers AS MATERIALIZED (
+			SELECT array(SELECT nextval('posthouse_message_seq') FROM generate_series(1, cardinality($1::int[]))) AS drawn, ` + now + ` AS t
+		)`
+	taken, arrays, names, filter := ``, ``, ``, ``
+	next := 9
+	if f.dedup {
+		taken = `, mine AS (
+			INSERT INTO posthouse_dedup AS d (source, hash, id, expires_at)
+			SELECT g.source, g.hash, g.id, numbers.t + g.lasts
+			FROM numbers, unnest($10::int[], $11::bytea[], $12::uuid[], $13::bigint[]) AS g (source, hash, id, lasts)
+			ORDER BY g.source, g.hash
+			ON CONFLICT (source, hash) DO UPDATE SET id = excluded.id,
+				expires_at = CASE WHEN d.expires_at <= (SELECT t FROM numbers) THEN excluded.expires_at ELSE d.expires_at END
+			WHERE d.expires_at <= (SELECT t FROM numbers) OR d.id = excluded.id
+			RETURNING d.id
+		)`
+		arrays, names, filter = `, $9::bool[]`, `, twin`, ` WHERE NOT m.twin OR m.id IN (SELECT id FROM mine)`
+		next = 14
 	}
+	keep := `, kept AS (
+			INSERT INTO posthouse_message (seq, received_at, source, size, id, content_type, check_note, headers, query, body)
+			SELECT numbers.drawn[m.place], numbers.t, m.source, length(m.body), m.id, m.content_type, m.check_note, m.headers, m.query, m.body
+			FROM numbers, unnest($1::int[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[]` + arrays + `)
+				AS m (place, id, source, content_type, check_note, headers, query, body` + names + `)` + filter + `
+			ON CONFLICT (id) DO NOTHING
+			RETURNING seq, source, received_at
+		)`
+	var made string
+	switch {
+	case f.success:
+		keep += `, counted AS (` + count + `SELECT source, count(*) FROM kept GROUP BY source)`
+		made = `INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
+			SELECT seq, 0, received_at, source, 0, 0, 0, 0 FROM kept`
+	case f.keys:
+		// The numbers ascend, and so a number tells its place.
+		made = fmt.Sprintf(`INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state, slot, key_hash)
+			SELECT seq, received_at, 0, 0, 0, source, 0, 0, 0, 0,
+				($%d::int[])[width_bucket(seq, numbers.drawn)], ($%d::bigint[])[width_bucket(seq, numbers.drawn)]
+			FROM kept, numbers`, next, next+1)
+	default:
+		made = `INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
+			SELECT seq, received_at, 0, 0, 0, source, 0, 0, 0, 0 FROM kept`
+	}
+	if f.dedup {
+		return numbers + taken + keep + `, made AS (` + made + `) SELECT id FROM mine`
+	}
+	return numbers + keep + ` ` + made
 }
 
-// write makes the parameters of keepPending, or with the shard those of keepSuccess.
-func (p *putParams) write(messages []model.NewMessage, shard int32, withShard bool) {
-	p.places = p.places[:0]
-	size := 0
+// PutMessages keeps messages durably, each id once, and each key of a sender
+// within its window once.
+func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model.NewMessage) (duplicates []int, err error) {
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	twins := columns.Twins(messages)
+	given := messages
+	if len(twins) > 0 {
+		given = columns.Without(messages, columns.Duplicates(messages, twins, firsts(twins)))
+	}
+	form := putForm{success: put == model.PutSuccess, dedup: len(twins) > 0}
+	form.keys = !form.success && slices.ContainsFunc(given, func(m model.NewMessage) bool { return m.Key != model.Key{} })
+	p := takeParams()
+	defer p.giveBack()
+	p.put(form, given, twins)
+	var mine map[uuid.UUID]bool
+	err = s.write(ctx, "put messages", func(ctx context.Context, c conn) error {
+		mine = make(map[uuid.UUID]bool, len(twins))
+		return commit(ctx, c, crashpoint.BeforePutCommit, func(c conn) error {
+			return c.run(ctx, putStatements[form], p, func(r *row) error {
+				mine[r.uuid()] = true
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	crashpoint.Hit(crashpoint.AfterPutCommit)
+	if len(twins) == 0 {
+		return nil, nil
+	}
+	owners := firsts(twins)
+	for i, id := range owners {
+		if !mine[id] {
+			owners[i] = uuid.Nil // another message, whichever it is
+		}
+	}
+	return columns.Duplicates(messages, twins, owners), nil
+}
+
+func firsts(twins []columns.Twin) []uuid.UUID {
+	ids := make([]uuid.UUID, len(twins))
+	for i := range twins {
+		ids[i] = twins[i].ID
+	}
+	return ids
+}
+
+// put makes the parameters of the form's statement.
+func (p *params) put(form putForm, messages []model.NewMessage, twins []columns.Twin) {
+	n, size := len(messages), 0
+	places := make([]int32, n) // from 1, in the order of the ids
 	for i := range messages {
 		m := &messages[i]
-		p.places = append(p.places, int32(i+1))
+		places[i] = int32(i + 1)
 		size += len(m.Body) + len(m.Headers) + len(m.Query) + len(m.ContentType) + len(m.Check) + 128
 	}
-	slices.SortStableFunc(p.places, func(a, b int32) int {
+	slices.SortStableFunc(places, func(a, b int32) int {
 		return bytes.Compare(messages[a-1].ID[:], messages[b-1].ID[:])
 	})
-	p.buf = slices.Grow(p.buf[:0], size+256)
-	p.values, p.oids, p.ends = p.values[:0], p.oids[:0], p.ends[:0]
-
-	p.array(pgtype.Int4ArrayOID, pgtype.Int4OID, func(to []byte, place int32) []byte {
-		return binary.BigEndian.AppendUint32(to, uint32(place))
-	})
-	column := func(arrayOID, elementOID uint32, value func(to []byte, m *model.NewMessage) []byte) {
-		p.array(arrayOID, elementOID, func(to []byte, place int32) []byte { return value(to, &messages[place-1]) })
+	p.buf = slices.Grow(p.buf, size+256)
+	at := func(i int) *model.NewMessage { return &messages[places[i]-1] }
+	p.int4s(n, func(i int) int32 { return places[i] })
+	p.uuids(n, func(i int) *uuid.UUID { return &at(i).ID })
+	p.int4s(n, func(i int) int32 { return int32(at(i).Source) })
+	p.texts(n, func(i int) string { return columns.Text(at(i).ContentType) })
+	p.texts(n, func(i int) string { return columns.Text(at(i).Check) })
+	p.byteas(n, func(i int) []byte { return at(i).Headers })
+	p.byteas(n, func(i int) []byte { return at(i).Query })
+	p.byteas(n, func(i int) []byte { return at(i).Body })
+	if form.dedup {
+		p.bools(n, func(i int) bool { return at(i).Dedup.Window > 0 })
+		p.int4s(len(twins), func(i int) int32 { return int32(twins[i].Source) })
+		p.byteas(len(twins), func(i int) []byte { return twins[i].Hash[:] })
+		p.uuids(len(twins), func(i int) *uuid.UUID { return &twins[i].ID })
+		p.int8s(len(twins), func(i int) int64 { return twins[i].Window.Microseconds() })
 	}
-	column(pgtype.UUIDArrayOID, pgtype.UUIDOID, func(to []byte, m *model.NewMessage) []byte { return append(to, m.ID[:]...) })
-	column(pgtype.Int4ArrayOID, pgtype.Int4OID, func(to []byte, m *model.NewMessage) []byte {
-		return binary.BigEndian.AppendUint32(to, uint32(m.Source))
-	})
-	column(pgtype.TextArrayOID, pgtype.TextOID, func(to []byte, m *model.NewMessage) []byte { return append(to, columns.Text(m.ContentType)...) })
-	column(pgtype.TextArrayOID, pgtype.TextOID, func(to []byte, m *model.NewMessage) []byte { return append(to, columns.Text(m.Check)...) })
-	column(pgtype.ByteaArrayOID, pgtype.ByteaOID, func(to []byte, m *model.NewMessage) []byte { return append(to, m.Headers...) })
-	column(pgtype.ByteaArrayOID, pgtype.ByteaOID, func(to []byte, m *model.NewMessage) []byte { return append(to, m.Query...) })
-	column(pgtype.ByteaArrayOID, pgtype.ByteaOID, func(to []byte, m *model.NewMessage) []byte { return append(to, m.Body...) })
-
-	from := 0
-	for _, end := range p.ends { // only now, since buf may have moved
-		p.values = append(p.values, p.buf[from:end:end])
-		from = end
+	if form.keys {
+		p.int4s(n, func(i int) int32 { return int32(messages[i].Key.Slot) })
+		p.int8s(n, func(i int) int64 { return messages[i].Key.Hash })
 	}
-	if withShard {
-		binary.BigEndian.PutUint32(p.shard[:], uint32(shard))
-		p.values = append(p.values, p.shard[:])
-		p.oids = append(p.oids, pgtype.Int4OID)
-	}
-	for len(p.formats) < len(p.values) {
-		p.formats = append(p.formats, pgx.BinaryFormatCode)
-	}
+	p.done()
 }
 
-// array writes one array: a value for each message.
-func (p *putParams) array(arrayOID, elementOID uint32, value func(to []byte, place int32) []byte) {
-	for _, header := range [...]uint32{1, 0, elementOID, uint32(len(p.places)), 1} { // dimensions, NULLs, type, length, first index
-		p.buf = binary.BigEndian.AppendUint32(p.buf, header)
+// commit runs do, which is one statement. The statement commits itself, except
+// in a build in which a test wants to crash before the commit.
+func commit(ctx context.Context, c conn, crash string, do func(conn) error) error {
+	if !crashpoint.Enabled {
+		return do(c)
 	}
-	for _, place := range p.places {
-		start := len(p.buf) + 4
-		p.buf = value(append(p.buf, 0, 0, 0, 0), place)
-		binary.BigEndian.PutUint32(p.buf[start-4:], uint32(len(p.buf)-start))
-	}
-	p.ends = append(p.ends, len(p.buf))
-	p.oids = append(p.oids, arrayOID)
+	return transaction(ctx, c, pgx.TxOptions{}, func(c conn) error {
+		err := do(c)
+		crashpoint.Hit(crash)
+		return err
+	})
 }
 
-// run runs the statement with the parameters.
-func (p *putParams) run(ctx context.Context, c *pgx.Conn, statement string, prepares bool) error {
-	formats := p.formats[:len(p.values)]
-	if !prepares {
-		_, err := c.PgConn().ExecParams(ctx, statement, p.values, p.oids, formats, nil).Close()
-		return err
-	}
-	prepared, err := c.Prepare(ctx, statement, statement) // once for each connection
-	if err != nil {
-		return err
-	}
-	_, err = c.PgConn().ExecPrepared(ctx, prepared.Name, p.values, formats, nil).Close()
-	return err
+// ForgetKeys deletes keys of senders whose window is over.
+func (s *Store) ForgetKeys(ctx context.Context, limit int) (int, error) {
+	n, err := s.exec(ctx, "forget keys", `DELETE FROM posthouse_dedup
+		WHERE ctid = ANY (ARRAY(SELECT ctid FROM posthouse_dedup WHERE expires_at <= (SELECT `+now+`)
+			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED))
+		AND expires_at + 0 <= `+now, limit)
+	return int(n), err
 }

@@ -15,7 +15,7 @@ import (
 // TestPutWithoutPreparedStatements puts with and without named statements;
 // poolers do not allow these.
 func TestPutWithoutPreparedStatements(t *testing.T) {
-	for _, mode := range []string{"", "cache_statement", "cache_describe", "describe_exec"} {
+	for _, mode := range []string{"", "cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run("IN-25 "+mode, func(t *testing.T) {
 			url := testdb.Postgres(t)
 			if mode != "" {
@@ -31,7 +31,7 @@ func TestPutWithoutPreparedStatements(t *testing.T) {
 					ID: uuid.Must(uuid.NewV7()), Source: source, ContentType: "text/plain; charset=ü", Check: "not JSON: é",
 					Headers: []byte("A: \xff\x00\r\n"), Query: []byte("q=\x00"), Body: []byte("\x00\xff\xed\xa0\x80{}"),
 				},
-				{ID: uuid.Must(uuid.NewV7()), Source: source, Body: bytes.Repeat([]byte{0, 1, 255}, maxPutKept/3+1)},
+				{ID: uuid.Must(uuid.NewV7()), Source: source, Body: bytes.Repeat([]byte{0, 1, 255}, maxParamsKept/3+1)},
 			}
 			// Twice, so that memory that was used is used again, and a retry keeps each once.
 			for _, batch := range [][]model.NewMessage{{odd[2], odd[1], odd[0]}, {odd[0]}, {odd[1], odd[2]}} {
@@ -40,7 +40,7 @@ func TestPutWithoutPreparedStatements(t *testing.T) {
 				}
 			}
 			imported := message(source)
-			if err := s.PutMessages(t.Context(), model.PutSuccess, []model.NewMessage{imported}); err != nil {
+			if _, err := s.PutMessages(t.Context(), model.PutSuccess, []model.NewMessage{imported}); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range append(odd, imported) {

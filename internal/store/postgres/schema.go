@@ -57,8 +57,9 @@ func (s *Store) CheckReady(ctx context.Context) error {
 	}
 	const op = "check durability"
 	var fsync, commit string
-	err := s.read(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit')`).Scan(&fsync, &commit)
+	err := s.read(ctx, op, func(ctx context.Context, c conn) error {
+		return c.query(ctx, func(rows pgx.Rows) error { return rows.Scan(&fsync, &commit) },
+			`SELECT current_setting('fsync'), current_setting('synchronous_commit')`)
 	})
 	if err != nil {
 		return err
@@ -90,13 +91,17 @@ const touchTables = `WITH work AS (UPDATE posthouse_work SET token = token WHERE
 	AND EXISTS (SELECT FROM posthouse_counter)
 	AND EXISTS (SELECT FROM posthouse_source)
 	AND EXISTS (SELECT FROM posthouse_instance)
-	AND EXISTS (SELECT FROM posthouse_lease)`
+	AND EXISTS (SELECT FROM posthouse_lease)
+	AND EXISTS (SELECT FROM posthouse_key)
+	AND EXISTS (SELECT FROM posthouse_want)
+	AND EXISTS (SELECT FROM posthouse_dedup)
+	AND NOT EXISTS (SELECT FROM posthouse_counted WHERE false)`
 
 // migrator runs migrations. DDL is transactional here.
 type migrator struct{ s *Store }
 
 func (m migrator) Applied(ctx context.Context) (applied []model.SchemaVersion, err error) {
-	err = m.s.read(ctx, "read schema versions", func(ctx context.Context, c *pgxpool.Conn) (err error) {
+	err = m.s.read(ctx, "read schema versions", func(ctx context.Context, c conn) (err error) {
 		applied, err = readVersions(ctx, c)
 		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42P01" { // no such table
 			return nil
@@ -106,8 +111,8 @@ func (m migrator) Applied(ctx context.Context) (applied []model.SchemaVersion, e
 	return applied, err
 }
 
-func readVersions(ctx context.Context, q querier) (applied []model.SchemaVersion, err error) {
-	err = query(ctx, q, func(rows pgx.Rows) error {
+func readVersions(ctx context.Context, c conn) (applied []model.SchemaVersion, err error) {
+	err = c.query(ctx, func(rows pgx.Rows) error {
 		var v model.SchemaVersion
 		if err := rows.Scan(&v.Version, &v.Name, &v.AppliedAt); err != nil {
 			return err
@@ -120,39 +125,39 @@ func readVersions(ctx context.Context, q querier) (applied []model.SchemaVersion
 
 func (m migrator) Locked(ctx context.Context, change func(context.Context, migrate.Session) error) error {
 	const op = "migrate"
-	err := m.s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		return transaction(ctx, c, pgx.TxOptions{}, func(tx pgx.Tx) error {
+	err := m.s.pool.AcquireFunc(ctx, func(pooled *pgxpool.Conn) error {
+		return transaction(ctx, m.s.conn(pooled), pgx.TxOptions{}, func(c conn) error {
 			wait := fmt.Sprintf("SET LOCAL lock_timeout = %d", migrate.LockTimeout.Milliseconds())
 			for _, statement := range []string{wait, "SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0"} {
-				if _, err := tx.Exec(ctx, statement); err != nil {
+				if _, err := c.exec(ctx, statement); err != nil {
 					return err
 				}
 			}
-			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+			if _, err := c.exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS posthouse_schema (
+			_, err := c.exec(ctx, `CREATE TABLE IF NOT EXISTS posthouse_schema (
 				version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`)
 			if err != nil {
 				return err
 			}
-			return change(ctx, session{tx})
+			return change(ctx, session{c})
 		})
 	})
 	return wrap(ctx, op, err)
 }
 
-type session struct{ tx pgx.Tx }
+type session struct{ c conn }
 
 func (s session) Applied(ctx context.Context) ([]model.SchemaVersion, error) {
-	return readVersions(ctx, s.tx)
+	return readVersions(ctx, s.c)
 }
 
 func (s session) Apply(ctx context.Context, m migrate.Migration) error {
 	if err := s.run(ctx, m.Up); err != nil {
 		return err
 	}
-	_, err := s.tx.Exec(ctx, `INSERT INTO posthouse_schema (version, name, applied_at) VALUES ($1, $2, `+now+`)`, m.Version, m.Name)
+	_, err := s.c.exec(ctx, `INSERT INTO posthouse_schema (version, name, applied_at) VALUES ($1, $2, `+now+`)`, m.Version, m.Name)
 	return err
 }
 
@@ -160,13 +165,13 @@ func (s session) Revert(ctx context.Context, m migrate.Migration) error {
 	if err := s.run(ctx, m.Down); err != nil {
 		return err
 	}
-	_, err := s.tx.Exec(ctx, `DELETE FROM posthouse_schema WHERE version = $1`, m.Version)
+	_, err := s.c.exec(ctx, `DELETE FROM posthouse_schema WHERE version = $1`, m.Version)
 	return err
 }
 
 func (s session) run(ctx context.Context, statements []string) error {
 	for i, statement := range statements {
-		if _, err := s.tx.Exec(ctx, statement); err != nil {
+		if _, err := s.c.exec(ctx, statement); err != nil {
 			return fmt.Errorf("statement %d: %w", i+1, err)
 		}
 	}

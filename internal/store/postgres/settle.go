@@ -4,22 +4,36 @@ import (
 	"context"
 	"errors"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
+// settleSuccess ends claims whose work succeeded. The rows are met in the order
+// in which they are given, which is that of seq, and none is found twice.
+const settleSuccess = `WITH clock AS MATERIALIZED (
+		SELECT ` + now + ` AS t
+	), gone AS (
+		DELETE FROM posthouse_work w
+		USING unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::int[]) WITH ORDINALITY
+			AS g (seq, token, queue, started_at, retry_count, replay, http_status, place)
+		WHERE w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
+		RETURNING g.*
+	), outcomes AS (
+		INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
+		SELECT g.seq, g.started_at, clock.t, g.queue, g.retry_count + 1, g.retry_count, g.replay, g.http_status FROM gone g, clock
+	), counted AS (
+		` + count + `SELECT queue, count(*) FROM gone GROUP BY queue
+	)
+	SELECT place FROM gone`
+
 // settle ends any number of claims of any kind in one statement. The rows are
 // locked first, in the order of seq. Kinds are the numbers of
 // model.SettleKind: 1 success, 2 retry, 3 failed, 4 release.
 const settle = `WITH given AS MATERIALIZED (
-		SELECT * FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::int[], $5::bigint[], $6::bool[], $7::bigint[], $8::bigint[],
-			$9::int[], $10::int[], $11::int[], $12::text[], $13::text[])
-			AS g (seq, queue, token, kind, delay, lost, started_at, ended_at, retry_count, replay, http_status, reason, error)
+		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::int[],
+			$8::int[], $9::bigint[], $10::bool[], $11::bigint[], $12::text[], $13::text[]) WITH ORDINALITY
+			AS g (seq, token, queue, started_at, retry_count, replay, http_status, kind, delay, lost, ended_at, reason, error, place)
 	), held AS MATERIALIZED (
 		SELECT g.* FROM given g JOIN posthouse_work w ON w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
 		ORDER BY w.seq FOR UPDATE OF w
@@ -47,9 +61,9 @@ const settle = `WITH given AS MATERIALIZED (
 			CASE WHEN g.lost THEN 'lost' ELSE 'failed' END, g.reason, g.error
 		FROM changed g WHERE g.kind <> 4
 	), counted AS (
-		` + count + `SELECT queue, $14, count(*) FROM gone GROUP BY queue ORDER BY queue` + counting + `
+		` + count + `SELECT queue, count(*) FROM gone GROUP BY queue
 	)
-	SELECT seq, token FROM gone UNION ALL SELECT seq, token FROM changed`
+	SELECT place FROM gone UNION ALL SELECT place FROM changed`
 
 // Settle ends claims.
 func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]bool, error) {
@@ -57,126 +71,67 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 		return nil, nil
 	}
 	const op = "settle"
+	statement := settleSuccess
 	for i := range settlements {
-		if kind := settlements[i].Kind; kind < model.SettleSuccess || kind > model.SettleRelease {
+		kind := settlements[i].Kind
+		if kind < model.SettleSuccess || kind > model.SettleRelease {
 			return nil, &model.Error{Code: model.CodeInvalid, Op: op, Err: errors.New("a settlement of no known kind")}
 		}
-	}
-	type key struct {
-		seq   model.Seq
-		token model.Token
+		if kind != model.SettleSuccess {
+			statement = settle
+		}
 	}
 	order := columns.Order(settlements)
-	place := make(map[key]int, len(order))
-	for _, i := range order {
-		place[key{settlements[i].Seq, settlements[i].Token}] = i
-	}
-	args := append(settleArgs(settlements, order), s.shard)
+	given := takeParams()
+	defer given.giveBack()
+	given.settlements(settlements, order, statement == settle)
 	var applied []bool
-	err := s.write(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
+	err := s.write(ctx, op, func(ctx context.Context, c conn) error {
 		applied = make([]bool, len(settlements))
-		return commit(ctx, c, crashpoint.BeforeSettle, func(e executor) error {
-			return query(ctx, e, func(rows pgx.Rows) error {
-				var k key
-				if err := rows.Scan(&k.seq, &k.token); err != nil {
-					return err
-				}
-				applied[place[k]] = true
+		return commit(ctx, c, crashpoint.BeforeSettle, func(c conn) error {
+			return c.run(ctx, statement, given, func(r *row) error {
+				applied[order[r.int()-1]] = true
 				return nil
-			}, settle, args...)
+			})
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
 	crashpoint.Hit(crashpoint.AfterSettle)
+	s.gatherNowAndThen(ctx)
 	return applied, nil
 }
 
-func settleArgs(settlements []model.Settlement, order []int) []any {
+// settlements makes the parameters of settleSuccess, with all those of settle.
+func (p *params) settlements(settlements []model.Settlement, order []int, all bool) {
 	n := len(order)
-	var (
-		seqs, tokens, delays, started, ended = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-		queues, kinds, retries, replays      = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
-		statuses                             = make([]int32, n)
-		lost                                 = make([]bool, n)
-		reasons, errs                        = make([]string, n), make([]string, n)
-	)
-	for to, from := range order {
-		s := &settlements[from]
-		seqs[to], tokens[to], queues[to], kinds[to] = int64(s.Seq), int64(s.Token), int32(s.Queue), int32(s.Kind)
-		delays[to], lost[to] = max(s.Delay.Microseconds(), 0), s.Lost
-		started[to], ended[to] = int64(s.StartedAt), int64(s.StartedAt.Add(s.Duration))
-		retries[to], replays[to], statuses[to] = int32(s.RetryCount), int32(s.Replay), int32(s.HTTPStatus)
-		if s.Kind == model.SettleRetry || s.Kind == model.SettleFailed {
-			reasons[to], errs[to] = columns.Text(string(s.Reason)), model.CleanError(s.Error)
-		}
-	}
-	return []any{seqs, queues, tokens, kinds, delays, lost, started, ended, retries, replays, statuses, reasons, errs}
-}
-
-// Replay makes failed messages pending again, with force also successful ones.
-func (s *Store) Replay(ctx context.Context, ids []uuid.UUID, force bool) ([]model.ReplayResult, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	wanted := make([][16]byte, len(ids))
-	for i, id := range ids {
-		wanted[i] = id
-	}
-	var results []model.ReplayResult
-	err := s.write(ctx, "replay", func(ctx context.Context, c *pgxpool.Conn) error {
-		// Each id that is there, once, and whether this statement replayed it.
-		replayed := map[uuid.UUID]bool{}
-		err := query(ctx, c, func(rows pgx.Rows) error {
-			var id [16]byte
-			var done bool
-			if err := rows.Scan(&id, &done); err != nil {
-				return err
+	at := func(i int) *model.Settlement { return &settlements[order[i]] }
+	p.int8s(n, func(i int) int64 { return int64(at(i).Seq) })
+	p.int8s(n, func(i int) int64 { return int64(at(i).Token) })
+	p.int4s(n, func(i int) int32 { return int32(at(i).Queue) })
+	p.int8s(n, func(i int) int64 { return int64(at(i).StartedAt) })
+	p.int4s(n, func(i int) int32 { return int32(at(i).RetryCount) })
+	p.int4s(n, func(i int) int32 { return int32(at(i).Replay) })
+	p.int4s(n, func(i int) int32 { return int32(at(i).HTTPStatus) })
+	if all {
+		tells := func(s *model.Settlement) bool { return s.Kind == model.SettleRetry || s.Kind == model.SettleFailed }
+		p.int4s(n, func(i int) int32 { return int32(at(i).Kind) })
+		p.int8s(n, func(i int) int64 { return max(at(i).Delay.Microseconds(), 0) })
+		p.bools(n, func(i int) bool { return at(i).Lost })
+		p.int8s(n, func(i int) int64 { return int64(at(i).StartedAt.Add(at(i).Duration)) })
+		p.texts(n, func(i int) string {
+			if s := at(i); tells(s) {
+				return columns.Text(string(s.Reason))
 			}
-			replayed[id] = done
-			return nil
-		}, replay, wanted, force, s.shard)
-		if err != nil {
-			return err
-		}
-		results = make([]model.ReplayResult, len(ids))
-		for i, id := range ids {
-			switch done, found := replayed[id]; {
-			case done:
-				results[i] = model.Replayed
-				replayed[id] = false // a second time it is pending
-			case found:
-				results[i] = model.ReplayRefused
+			return ""
+		})
+		p.texts(n, func(i int) string {
+			if s := at(i); tells(s) {
+				return model.CleanError(s.Error)
 			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+			return ""
+		})
 	}
-	return results, nil
+	p.done()
 }
-
-// replay takes the rows in the order of seq.
-const replay = `WITH clock AS MATERIALIZED (
-		SELECT ` + now + ` AS t
-	), found AS MATERIALIZED (
-		SELECT id, seq FROM posthouse_message WHERE id = ANY ($1::uuid[]) ORDER BY seq
-	), failed AS (
-		UPDATE posthouse_work SET state = 0, due_at = (SELECT t FROM clock), retry_count = 0, lost = 0, replay = replay + 1
-		WHERE seq = ANY (ARRAY(SELECT w.seq FROM posthouse_work w WHERE w.seq = ANY (ARRAY(SELECT seq FROM found)) AND w.state + 0 = 2
-			ORDER BY w.seq FOR UPDATE)) AND state + 0 = 2
-		RETURNING seq
-	), succeeded AS (
-		DELETE FROM posthouse_outcome
-		WHERE $2 AND seq = ANY (ARRAY(SELECT o.seq FROM posthouse_outcome o WHERE $2 AND o.seq = ANY (ARRAY(SELECT seq FROM found))
-			ORDER BY o.seq FOR UPDATE))
-		RETURNING seq, source, replay
-	), again AS (
-		INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
-		SELECT seq, (SELECT t FROM clock), 0, 0, 0, source, 0, 0, replay + 1, 0 FROM succeeded
-	), counted AS (
-		` + count + `SELECT source, $3, -count(*) FROM succeeded GROUP BY source ORDER BY source` + counting + `
-	)
-	SELECT found.id, found.seq IN (SELECT seq FROM failed UNION ALL SELECT seq FROM succeeded) FROM found`

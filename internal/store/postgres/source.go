@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// Register makes the sources known. It takes them in the order of their names,
-// so that processes that start at the same time do not block each other, and
+// Register makes the sources known, and agrees on what is wanted of those of
+// which nothing was agreed yet. It takes them in the order of their names, so
+// that processes that start at the same time do not block each other, and
 // inserts only what is missing, so that no ids are used up.
 func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model.Source, error) {
 	if len(specs) == 0 {
@@ -26,25 +26,13 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(specs[a].Name, specs[b].Name) })
 	sources := make([]model.Source, len(specs))
-	err := s.write(ctx, "register sources", func(ctx context.Context, c *pgxpool.Conn) error {
-		return transaction(ctx, c, pgx.TxOptions{}, func(tx pgx.Tx) error {
+	err := s.write(ctx, "register sources", func(ctx context.Context, c conn) error {
+		return transaction(ctx, c, pgx.TxOptions{}, func(c conn) error {
 			batch := &pgx.Batch{}
 			for _, i := range order {
-				name, policy := columns.Text(specs[i].Name), specs[i].Policy
-				batch.Queue(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
-					SELECT $1, $2, $3, $4, $5, `+now+` WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = $1)
-					ON CONFLICT (name) DO NOTHING`,
-					name, specs[i].Enabled, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds())
-				batch.Queue(`UPDATE posthouse_source SET max_retry = $2, backoff = $3, orphan_after = $4 WHERE name = $1
-					RETURNING id, name, enabled`,
-					name, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds()).
-					QueryRow(func(row pgx.Row) error {
-						return row.Scan(&sources[i].ID, &sources[i].Name, &sources[i].Enabled)
-					})
-				batch.Queue(`INSERT INTO posthouse_lease (queue, holder, since)
-					SELECT id, 0, 0 FROM posthouse_source WHERE name = $1 ON CONFLICT (queue) DO NOTHING`, name)
+				register(batch, &specs[i], &sources[i])
 			}
-			return tx.SendBatch(ctx, batch).Close()
+			return c.batch(ctx, batch)
 		})
 	})
 	if err != nil {
@@ -53,24 +41,71 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 	return sources, nil
 }
 
+func register(batch *pgx.Batch, spec *model.SourceSpec, source *model.Source) {
+	name, policy, wants := columns.Text(spec.Name), spec.Policy, spec.Wants
+	batch.Queue(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
+		SELECT $1, $2, $3, $4, $5, `+now+` WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = $1)
+		ON CONFLICT (name) DO NOTHING`,
+		name, spec.Enabled, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds())
+	// From here on its row is locked.
+	batch.Queue(`UPDATE posthouse_source SET max_retry = $2, backoff = $3, orphan_after = $4 WHERE name = $1`,
+		name, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds())
+	if wants.Order != "" {
+		if wants.HasKeys() {
+			batch.Queue(makeKey+`WHERE s.name = $3`, columns.Text(wants.Key), wants.Block, name)
+		}
+		batch.Queue(`UPDATE posthouse_source s SET ordering = $2, partitions = $3, key_id = `+keyID+`, generation = generation + 1
+			WHERE name = $1 AND ordering = ''`,
+			name, string(wants.Order), wants.Partitions, wants.HasKeys(), columns.Text(wants.Key), wants.Block)
+		// All partitions, and no others; where something was agreed before, they are there.
+		batch.Queue(`INSERT INTO posthouse_lease (queue, part, holder, since)
+			SELECT s.id, part, 0, 0 FROM posthouse_source s, generate_series(0, s.partitions - 1) part WHERE s.name = $1
+			ON CONFLICT (queue, part) DO NOTHING`, name)
+		batch.Queue(`DELETE FROM posthouse_lease l USING posthouse_source s WHERE s.name = $1 AND l.queue = s.id AND l.part >= s.partitions`, name)
+	}
+	batch.Queue(selectSources+`WHERE s.name = $1`, name).QueryRow(func(row pgx.Row) error { return row.Scan(sourceFields(source)...) })
+}
+
+const (
+	// makeKey gives the sources s that a WHERE names a number for the expression
+	// $1 and whether it blocks, $2, unless it has one. Their rows must be locked.
+	makeKey = `INSERT INTO posthouse_key (queue, id, expression, blocks)
+		SELECT s.id, 1 + coalesce((SELECT max(k.id) FROM posthouse_key k WHERE k.queue = s.id), 0), $1, $2
+		FROM (SELECT * FROM posthouse_source s
+			WHERE NOT EXISTS (SELECT 1 FROM posthouse_key k WHERE k.queue = s.id AND k.expression = $1 AND k.blocks = $2)) s `
+	// keyID is that number for a source s, where $4 says that there is one, for
+	// the expression $5 and whether it blocks, $6.
+	keyID = `coalesce((SELECT k.id FROM posthouse_key k WHERE $4 AND k.queue = s.id AND k.expression = $5 AND k.blocks = $6), 0)`
+)
+
 // Sources lists all sources by name.
 func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error) {
-	err = s.read(ctx, "list sources", func(ctx context.Context, c *pgxpool.Conn) (err error) {
+	err = s.read(ctx, "list sources", func(ctx context.Context, c conn) (err error) {
 		sources, err = readSources(ctx, c)
 		return err
 	})
 	return sources, err
 }
 
-func readSources(ctx context.Context, q querier) (sources []model.Source, err error) {
-	err = query(ctx, q, func(rows pgx.Rows) error {
+// selectSources reads sources s, as sourceFields wants them.
+const selectSources = `SELECT s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+		coalesce(k.expression, ''), coalesce(k.blocks, false)
+	FROM posthouse_source s LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id `
+
+func sourceFields(s *model.Source) []any {
+	a := &s.Agreed
+	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+}
+
+func readSources(ctx context.Context, c conn) (sources []model.Source, err error) {
+	err = c.query(ctx, func(rows pgx.Rows) error {
 		var source model.Source
-		if err := rows.Scan(&source.ID, &source.Name, &source.Enabled); err != nil {
+		if err := rows.Scan(sourceFields(&source)...); err != nil {
 			return err
 		}
 		sources = append(sources, source)
 		return nil
-	}, `SELECT id, name, enabled FROM posthouse_source ORDER BY name`)
+	}, selectSources+`ORDER BY s.name`)
 	return sources, err
 }
 

@@ -9,6 +9,10 @@
 // background. A call whose context ends asks the server to cancel the statement
 // and waits a moment for its answer; where none comes the connection is given
 // up, and whether the call took effect is unknown.
+//
+// Behind a pooler that gives each transaction another connection of the server
+// (default_query_exec_mode=exec in the URL) nothing is left on a connection:
+// no prepared statement and no setting.
 package postgres
 
 import (
@@ -16,7 +20,9 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,13 +54,14 @@ type Store struct {
 	// prepares says whether connections may hold prepared statements, which some
 	// poolers do not allow: default_query_exec_mode of the URL.
 	prepares bool
-	// shard of the counters: processes that count at the same time should not
-	// wait for each other.
-	shard int32
+	// pooled says that a pooler stands between, which gives a connection of the
+	// server to another client after each transaction.
+	pooled bool
+	// local is conn.local.
+	local string
+	// settled counts calls of Settle.
+	settled atomic.Uint32
 }
-
-// shards bounds the rows per source in posthouse_counter.
-const shards = 8
 
 // How long a call may take where its ctx says nothing shorter.
 const (
@@ -106,6 +113,16 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	maps.Copy(connection.RuntimeParams, forced)
+	s := &Store{
+		allowUnsafe: cfg.AllowUnsafe,
+		prepares:    connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
+	}
+	switch connection.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		s.pooled, s.local = true, localSettings(connection.RuntimeParams)
+		// Neither has named statements, and this one needs no quoting.
+		connection.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	if connection.ConnectTimeout == 0 {
 		connection.ConnectTimeout = connectTimeout
 	}
@@ -116,11 +133,29 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, wrap(ctx, op, err)
 	}
-	return &Store{
-		allowUnsafe: cfg.AllowUnsafe, pool: pool, shard: rand.Int32N(shards),
-		prepares: connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
-	}, nil
+	s.pool = pool
+	s.settled.Store(firstSettled())
+	return s, nil
 }
+
+// everywhere are the parameters that every pooler lets a connection begin with.
+var everywhere = []string{"application_name", "client_encoding", "datestyle", "standard_conforming_strings", "timezone"}
+
+// localSettings takes from the parameters that a connection begins with what a
+// pooler may refuse, and returns the statement that sets it for one transaction.
+func localSettings(parameters map[string]string) string {
+	var calls []string
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		if !slices.Contains(everywhere, strings.ToLower(name)) {
+			calls = append(calls, "set_config("+quote(name)+", "+quote(parameters[name])+", true)")
+			delete(parameters, name)
+		}
+	}
+	return "SELECT " + strings.Join(calls, ", ")
+}
+
+// quote writes a literal.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // Close waits for the calls that are under way and closes all connections.
 func (s *Store) Close() error {
@@ -133,16 +168,34 @@ const maxTries = 5
 
 // use lends do a connection until timeout, and calls it again where it had no
 // effect and may succeed.
-func (s *Store) use(ctx context.Context, timeout time.Duration, op string, do func(context.Context, *pgxpool.Conn) error) error {
+func (s *Store) use(ctx context.Context, timeout time.Duration, op string, do func(context.Context, conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for try := 1; ; try++ {
-		err := s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(ctx, c) })
+		err := s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			err := do(ctx, s.conn(c))
+			if s.pooled && ctx.Err() != nil {
+				s.giveUp(ctx, c)
+			}
+			return err
+		})
 		if err == nil || try == maxTries || !again(err) || ctx.Err() != nil {
 			return wrap(ctx, op, err)
 		}
 		pause(ctx, time.Duration(try)*time.Millisecond+rand.N(5*time.Millisecond))
 	}
+}
+
+func (s *Store) conn(c *pgxpool.Conn) conn {
+	return conn{pgx: c.Conn(), prepares: s.prepares, local: s.local}
+}
+
+// giveUp closes the connection of a call that was cut off: what was asked of a
+// pooler then, to cancel the statement, must not meet the next one.
+func (s *Store) giveUp(ctx context.Context, c *pgxpool.Conn) {
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	_ = c.Conn().Close(late)
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -154,56 +207,23 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Store) write(ctx context.Context, op string, do func(context.Context, *pgxpool.Conn) error) error {
+func (s *Store) write(ctx context.Context, op string, do func(context.Context, conn) error) error {
 	return s.use(ctx, writeTimeout, op, do)
 }
 
-func (s *Store) read(ctx context.Context, op string, do func(context.Context, *pgxpool.Conn) error) error {
+func (s *Store) read(ctx context.Context, op string, do func(context.Context, conn) error) error {
 	return s.use(ctx, readTimeout, op, do)
 }
 
-// transaction runs do in a transaction and commits it.
-func transaction(ctx context.Context, c *pgxpool.Conn, options pgx.TxOptions, do func(pgx.Tx) error) error {
-	tx, err := c.BeginTx(ctx, options)
-	if err != nil {
-		return err
-	}
-	if err := do(tx); err != nil {
-		// Also after ctx has ended. Where it fails the connection is given up,
-		// and the server rolls back.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
-		defer cancel()
-		_ = tx.Rollback(late)
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
-// querier is a connection or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// query calls scan for every row.
-func query(ctx context.Context, q querier, scan func(pgx.Rows) error, sql string, args ...any) error {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+// query runs one reading statement and calls scan for every row.
+func (s *Store) query(ctx context.Context, op string, scan func(pgx.Rows) error, sql string, args ...any) error {
+	return s.read(ctx, op, func(ctx context.Context, c conn) error { return c.query(ctx, scan, sql, args...) })
 }
 
 // exec runs one statement and returns how many rows it changed.
 func (s *Store) exec(ctx context.Context, op, sql string, args ...any) (n int64, err error) {
-	err = s.write(ctx, op, func(ctx context.Context, c *pgxpool.Conn) error {
-		tag, err := c.Exec(ctx, sql, args...)
-		n = tag.RowsAffected()
+	err = s.write(ctx, op, func(ctx context.Context, c conn) (err error) {
+		n, err = c.exec(ctx, sql, args...)
 		return err
 	})
 	return n, err

@@ -29,11 +29,20 @@ func ready(t *testing.T, cfg Config) (*Store, model.SourceID) {
 	t.Helper()
 	s := open(t, cfg)
 	migrated(t, s)
-	sources, err := s.Register(t.Context(), []model.SourceSpec{{Name: "a"}})
+	sources, err := s.Register(t.Context(), []model.SourceSpec{{Name: "a", Wants: serial}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, sources[0].ID
+}
+
+var serial = model.Ordering{Order: model.Serial, Partitions: 1}
+
+// claimOf claims one message of a source that was registered as serial.
+func claimOf(source model.SourceID, owner model.InstanceID, token model.Token) model.ClaimParams {
+	return model.ClaimParams{
+		Queue: source, Owner: owner, Token: token, Limit: 1, Generation: 1, Slots: []model.Slot{0}, Start: true, AloneFrom: 1,
+	}
 }
 
 func message(source model.SourceID) model.NewMessage {
@@ -41,7 +50,8 @@ func message(source model.SourceID) model.NewMessage {
 }
 
 func put(ctx context.Context, s *Store, messages ...model.NewMessage) error {
-	return s.PutMessages(ctx, model.PutPending, messages)
+	_, err := s.PutMessages(ctx, model.PutPending, messages)
+	return err
 }
 
 func eventually(t *testing.T, what string, try func() error) {
@@ -111,7 +121,7 @@ func TestOutage(t *testing.T) {
 // A call that waits for a lock leaves nothing behind on the server.
 func TestLockedTables(t *testing.T) {
 	s, source := ready(t, Config{URL: testdb.Postgres(t), MaxConns: 8})
-	if err := s.JoinInstance(t.Context(), 1, "x", 1e12); err != nil {
+	if err := s.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := put(t.Context(), s, message(source)); err != nil {
@@ -140,7 +150,7 @@ func TestLockedTables(t *testing.T) {
 				case 1:
 					_, err = s.ListMessages(ctx, model.ListParams{Limit: 1})
 				default:
-					_, err = s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 1, Token: 9, Limit: 1, Start: true, AloneFrom: 1})
+					_, err = s.ClaimWork(ctx, claimOf(source, 1, 9))
 				}
 				// Of the claims all but one have nothing to claim.
 				if took := time.Since(began); took > limit+500*time.Millisecond || i%3 < 2 && model.CodeOf(err) != model.CodeUnavailable {
@@ -254,7 +264,7 @@ func TestForgetsTheDead(t *testing.T) {
 	ctx := t.Context()
 	join := func(id model.InstanceID) {
 		t.Helper()
-		if err := s.JoinInstance(ctx, id, "x", 1e12); err != nil {
+		if err := s.JoinInstance(ctx, id, "x", 1e12, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,8 +274,8 @@ func TestForgetsTheDead(t *testing.T) {
 	if err := put(ctx, s, message(source)); err != nil {
 		t.Fatal(err)
 	}
-	if work, err := s.ClaimWork(ctx, model.ClaimParams{Queue: source, Owner: 2, Token: 1, Limit: 1}); err != nil || len(work) != 1 {
-		t.Fatal(work, err)
+	if claimed, err := s.ClaimWork(ctx, claimOf(source, 2, 1)); err != nil || len(claimed.Works) != 1 {
+		t.Fatal(claimed, err)
 	}
 	for _, id := range []model.InstanceID{1, 2, 3} {
 		if err := s.LeaveInstance(ctx, id); err != nil {

@@ -2,91 +2,114 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// AnyDue says whether the queue has due work.
-func (s *Store) AnyDue(ctx context.Context, queue model.SourceID) (due bool, err error) {
-	err = s.read(ctx, "look for due work", func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM posthouse_work
-			WHERE queue = $1 AND state = 0 AND due_at <= (SELECT `+now+`))`, queue).Scan(&due)
-	})
-	return due, err
-}
+// dueWork looks into each slot by itself.
+const dueWork = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
+	SELECT s.slot, false FROM (SELECT DISTINCT unnest($2::int[])) AS s (slot)
+	CROSS JOIN LATERAL (SELECT 1 FROM posthouse_work
+		WHERE queue = $1 AND state = 0 AND slot = s.slot AND (due_at, seq + 0) > ($5, 0) AND due_at <= (SELECT t FROM clock)
+		ORDER BY due_at, seq + 0 LIMIT 1) w
+	UNION ALL SELECT 0, true WHERE EXISTS (SELECT 1 FROM posthouse_work WHERE queue = $1 AND state = 0 AND slot < $3)
+		OR EXISTS (SELECT 1 FROM posthouse_work WHERE queue = $1 AND state = 0 AND slot >= $4)`
 
-// Columns of work w, as workFields wants them.
-const workColumns = `w.seq, w.queue, w.state, w.due_at, w.token, w.owner, w.started_at, w.retry_count, w.lost, w.replay`
-
-func workFields(w *model.Work) []any {
-	return []any{&w.Seq, &w.Queue, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt, &w.RetryCount, &w.Lost, &w.Replay}
-}
-
-// withMessages ends a statement that changed work and called what it returned
-// "changed": it loads the message of what was started, and orders all. OFFSET 0
-// keeps the planner from joining any other way than row by row.
-const withMessages = ` SELECT ` + workColumns + `, ` + messageColumns + ` FROM changed w
-	LEFT JOIN LATERAL (SELECT * FROM posthouse_message m WHERE m.seq = w.seq AND w.started_at <> 0 OFFSET 0) m ON true `
-
-func scanWork(works *[]model.Work) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		var w model.Work
-		var m messageRow
-		if err := rows.Scan(append(workFields(&w), m.fields()...)...); err != nil {
-			return err
-		}
-		w.Message = m.message()
-		*works = append(*works, w)
-		return nil
-	}
-}
-
-// claim asks the clock in a query of its own, or it would be a filter and not a
-// bound of the index scan.
-const claim = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t), changed AS (
-		UPDATE posthouse_work SET state = 1, token = $3, owner = $2,
-			started_at = CASE WHEN NOT $5 OR (lost > 0 AND retry_count >= $6) THEN 0 ELSE (SELECT t FROM clock) END
-		WHERE seq = ANY (ARRAY(SELECT seq FROM posthouse_work
-			WHERE queue = $1 AND state = 0 AND due_at <= (SELECT t FROM clock)
-			AND EXISTS (SELECT 1 FROM posthouse_instance WHERE id = $2 AND NOT dead)
-			ORDER BY due_at, seq + 0 LIMIT $4 FOR UPDATE SKIP LOCKED))
-		RETURNING *
-	)` + withMessages + `ORDER BY w.due_at, w.seq`
-
-// ClaimWork moves due work to processing.
-func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed []model.Work, err error) {
-	err = s.write(ctx, "claim", func(ctx context.Context, c *pgxpool.Conn) error {
-		claimed = nil
-		return query(ctx, c, scanWork(&claimed), claim,
-			p.Queue, p.Owner, p.Token, p.Limit, p.Start, p.AloneFrom)
+// DueWork says in which slots there is due work.
+func (s *Store) DueWork(ctx context.Context, p model.DueParams) (due model.Due, err error) {
+	from, to := p.KeyID.SlotRange()
+	given := takeParams()
+	defer given.giveBack()
+	given.int4(int32(p.Queue))
+	given.int4s(len(p.Slots), func(i int) int32 { return int32(p.Slots[i]) })
+	given.int4(int32(from))
+	given.int4(int32(to))
+	given.int8(int64(p.Floor))
+	given.done()
+	err = s.read(ctx, "look for due work", func(ctx context.Context, c conn) error {
+		due = model.Due{}
+		return c.run(ctx, dueWork, given, func(r *row) error {
+			slot := model.Slot(r.int())
+			if r.bool() {
+				due.Misplaced = true
+			} else {
+				due.Slots = append(due.Slots, slot)
+			}
+			return nil
+		})
 	})
 	if err != nil {
-		return nil, err
+		return model.Due{}, err
 	}
-	return claimed, nil
+	slices.Sort(due.Slots)
+	return due, nil
 }
 
-const start = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t), changed AS (
-		UPDATE posthouse_work u SET started_at = (SELECT t FROM clock)
+// Columns of work w, as row.work wants them.
+const workColumns = `w.seq, w.queue, w.slot, w.key_hash, w.state, w.due_at, w.token, w.owner, w.started_at, w.retry_count, w.lost, w.replay`
+
+func workFields(w *model.Work) []any {
+	return []any{
+		&w.Seq, &w.Queue, &w.Key.Slot, &w.Key.Hash, &w.State, &w.DueAt, &w.Token, &w.Owner, &w.StartedAt,
+		&w.RetryCount, &w.Lost, &w.Replay,
+	}
+}
+
+// withMessage finds the message of work w that was started. OFFSET 0 keeps the
+// planner from joining any other way than row by row.
+const withMessage = `LEFT JOIN LATERAL (SELECT ` + messageColumns + ` FROM posthouse_message m
+	WHERE m.seq = w.seq AND w.started_at <> 0 OFFSET 0) m ON true`
+
+// work reads work, if there is any, and its message, if it is there.
+func (r *row) work(works *[]model.Work) {
+	w := model.Work{Seq: model.Seq(r.int())}
+	if w.Seq == 0 {
+		return
+	}
+	w.Queue, w.Key.Slot, w.Key.Hash = model.SourceID(r.int()), model.Slot(r.int()), r.int()
+	w.State, w.DueAt = model.State(r.int()), model.Micros(r.int())
+	w.Token, w.Owner, w.StartedAt = model.Token(r.int()), model.InstanceID(r.int()), model.Micros(r.int())
+	w.RetryCount, w.Lost, w.Replay = int(r.int()), int(r.int()), int(r.int())
+	var known *model.Message
+	if n := len(*works); n > 0 {
+		known = (*works)[n-1].Message
+	}
+	w.Message = r.message(known)
+	*works = append(*works, w)
+}
+
+const start = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t), w AS (
+		UPDATE posthouse_work w SET started_at = (SELECT t FROM clock)
 		WHERE seq = ANY ($1::bigint[]) AND state + 0 = 1 AND token = $2 AND started_at = 0
-		AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = u.owner AND NOT i.dead)
-		RETURNING *
-	)` + withMessages + `ORDER BY array_position($1::bigint[], w.seq)`
+		AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = w.owner AND NOT i.dead)
+		RETURNING ` + workColumns + `
+	)
+	SELECT ` + workColumns + `, ` + messageColumns + ` FROM w ` + withMessage
 
 // StartWork marks claimed work as started. The work of an instance that was
 // declared dead is no longer its own, even before it is recovered.
 func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []model.Work, err error) {
-	err = s.write(ctx, "start", func(ctx context.Context, c *pgxpool.Conn) error {
+	given := startParams(p)
+	defer given.giveBack()
+	err = s.write(ctx, "start", func(ctx context.Context, c conn) error {
 		started = nil
-		return query(ctx, c, scanWork(&started), start, seqs(p.Seqs), p.Token)
+		return c.run(ctx, start, given, func(r *row) error {
+			r.work(&started)
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
+	place := make(map[model.Seq]int, len(p.Seqs))
+	for i, seq := range p.Seqs {
+		place[seq] = i
+	}
+	slices.SortFunc(started, func(a, b model.Work) int { return place[a.Seq] - place[b.Seq] })
 	return started, nil
 }
 
@@ -95,6 +118,14 @@ func (s *Store) UnstartWork(ctx context.Context, p model.StartParams) (int, erro
 	n, err := s.exec(ctx, "unstart", `UPDATE posthouse_work SET started_at = 0
 		WHERE seq = ANY ($1::bigint[]) AND state + 0 = 1 AND token = $2 AND started_at <> 0`, seqs(p.Seqs), p.Token)
 	return int(n), err
+}
+
+func startParams(p model.StartParams) *params {
+	given := takeParams()
+	given.int8s(len(p.Seqs), func(i int) int64 { return int64(p.Seqs[i]) })
+	given.int8(int64(p.Token))
+	given.done()
+	return given
 }
 
 func seqs(all []model.Seq) []int64 {
@@ -114,6 +145,65 @@ func (s *Store) GiveBack(ctx context.Context, queue model.SourceID, token model.
 	return int(n), err
 }
 
+// Misplaced lists pending work outside of the slots of a KeyID.
+func (s *Store) Misplaced(ctx context.Context, queue model.SourceID, id model.KeyID, limit int) (messages []model.Message, err error) {
+	from, to := id.SlotRange()
+	given := takeParams()
+	defer given.giveBack()
+	given.int4(int32(queue))
+	given.int4(int32(from))
+	given.int4(int32(to))
+	given.int8(int64(limit))
+	given.done()
+	err = s.read(ctx, "list misplaced work", func(ctx context.Context, c conn) error {
+		messages = nil
+		return c.run(ctx, misplaced, given, func(r *row) error {
+			key := model.Key{Slot: model.Slot(r.int()), Hash: r.int()}
+			if m := r.message(nil); m != nil {
+				m.Key = key
+				messages = append(messages, *m)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return messages, nil
+}
+
+const misplaced = `WITH w AS MATERIALIZED (
+		SELECT seq, slot, key_hash, 1 AS started_at FROM (
+			SELECT seq, slot, key_hash FROM posthouse_work WHERE queue = $1 AND state = 0 AND slot < $2
+			UNION ALL SELECT seq, slot, key_hash FROM posthouse_work WHERE queue = $1 AND state = 0 AND slot >= $3) w
+		ORDER BY seq LIMIT $4
+	)
+	SELECT w.slot, w.key_hash, ` + messageColumns + ` FROM w ` + withMessage + ` ORDER BY w.seq`
+
+// Place moves pending work to where it belongs. Rows are taken in the order of
+// seq.
+func (s *Store) Place(ctx context.Context, queue model.SourceID, placed []model.Placed) error {
+	placed = slices.Clone(placed)
+	slices.SortStableFunc(placed, func(a, b model.Placed) int { return int(a.Seq - b.Seq) })
+	given := takeParams()
+	defer given.giveBack()
+	given.int4(int32(queue))
+	given.int8s(len(placed), func(i int) int64 { return int64(placed[i].Seq) })
+	given.int4s(len(placed), func(i int) int32 { return int32(placed[i].Key.Slot) })
+	given.int8s(len(placed), func(i int) int64 { return placed[i].Key.Hash })
+	given.done()
+	return s.write(ctx, "place work", func(ctx context.Context, c conn) error {
+		return c.run(ctx, place, given, func(*row) error { return nil })
+	})
+}
+
+const place = `WITH held AS MATERIALIZED (
+		SELECT w.seq, g.slot, g.hash FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS g (seq, slot, hash)
+		JOIN posthouse_work w ON w.seq = g.seq AND w.state + 0 = 0 AND w.queue + 0 = $1
+		ORDER BY w.seq FOR UPDATE OF w
+	)
+	UPDATE posthouse_work w SET slot = h.slot, key_hash = h.hash FROM held h WHERE w.seq = h.seq AND w.state + 0 = 0`
+
 // processing is all work w that is processing, with its source s: one look at
 // the index for each source.
 const processing = `posthouse_source s
@@ -121,9 +211,9 @@ const processing = `posthouse_source s
 
 // Claims lists the claims under which work of this owner is processing.
 func (s *Store) Claims(ctx context.Context, owner model.InstanceID) (claims []model.Claim, err error) {
-	err = s.read(ctx, "list claims", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.read(ctx, "list claims", func(ctx context.Context, c conn) error {
 		claims = nil
-		return query(ctx, c, func(rows pgx.Rows) error {
+		return c.query(ctx, func(rows pgx.Rows) error {
 			var claim model.Claim
 			if err := rows.Scan(&claim.Queue, &claim.Token); err != nil {
 				return err
@@ -149,9 +239,9 @@ const listOrphans = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 // alone when its owner had started one when it died, and has no other now (one
 // whose start was under way at that moment).
 func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan, err error) {
-	err = s.read(ctx, "list orphans", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = s.read(ctx, "list orphans", func(ctx context.Context, c conn) error {
 		orphans = nil
-		return query(ctx, c, func(rows pgx.Rows) error {
+		return c.query(ctx, func(rows pgx.Rows) error {
 			var o model.Orphan
 			var backoff string
 			var orphanAfter int64
