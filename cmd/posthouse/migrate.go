@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -15,7 +15,7 @@ import (
 type migrateCmd struct {
 	Status migrateStatusCmd `cmd:"" help:"List the versions of the tables, applied or not."`
 	Up     migrateUpCmd     `cmd:"" help:"Bring the tables to the newest version."`
-	Down   migrateDownCmd   `cmd:"" help:"Take one version of the tables back, with all that is kept in them. Refused on a store in use."`
+	Down   migrateDownCmd   `cmd:"" help:"Take one version of the tables back, with all that is kept in what it brought. Refused on a store in use."`
 }
 
 type migrateStatusCmd struct{ storeFlags }
@@ -83,7 +83,7 @@ func (c *migrateUpCmd) Run(ctx context.Context) error {
 
 type migrateDownCmd struct {
 	storeFlags
-	Force bool `help:"Do it although sources and messages are lost."`
+	Force bool `help:"Do it although the store is in use, and something is lost."`
 }
 
 func (c *migrateDownCmd) Run(ctx context.Context) error {
@@ -122,28 +122,31 @@ func unused(ctx context.Context, s app.Store) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(versions, func(v model.SchemaVersion) bool { return v.AppliedAt != 0 }) {
-		return nil
+	newest := 0
+	for _, v := range versions {
+		if v.AppliedAt != 0 {
+			newest = max(newest, v.Version)
+		}
 	}
-	stats, err := s.Stats(ctx)
+	switch newest {
+	case 0:
+		return nil
+	case 1: // these tables cannot be read: they are older than this program
+		return errors.New("version 1 is all there is: whatever was received would be lost; stop every instance, and say --force if that is meant")
+	}
+	sources, err := s.Sources(ctx)
 	if err != nil {
-		return fmt.Errorf("what would be lost cannot be counted (--force does it all the same): %w", err)
+		return fmt.Errorf("whether this store is in use cannot be told (--force does it all the same): %w", err)
 	}
-	if len(stats) == 0 {
+	if len(sources) == 0 {
 		return nil
 	}
-	var all, open int64
-	for _, source := range stats {
-		unfinished := source.Pending + source.Retrying + source.Processing
-		open += unfinished
-		all += unfinished + source.Success + source.Failed
-	}
-	return fmt.Errorf("this store is in use: %s with %s, %d of them unfinished, would be lost; stop every instance, and say --force if that is meant",
-		count(len(stats), "source"), count(all, "message"), open)
+	return fmt.Errorf("this store is in use by %s: without version %d no message is lost, but which pushes are duplicates is forgotten, and what order the instances have agreed on; stop every instance, and say --force if that is meant",
+		count(len(sources), "source"), newest)
 }
 
 // count is a number with its noun.
-func count[N int | int64](n N, noun string) string {
+func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -92,8 +92,8 @@ type Lock struct {
 	Backend LockBackend `yaml:"backend" default:"store" oneof:"store redis"`
 
 	// URL names the Redis server, redis://… or rediss://… for TLS, with the number of the database as its path. A password
-	// in it comes from the environment, as ${NAME}; file:/path reads the whole URL from a file. Needed with backend:
-	// redis, and for it alone.
+	// in it comes from the environment, as ${NAME}; file:/path reads the whole URL from a file. Instances of another store
+	// need another server or database. Needed with backend: redis, and for it alone.
 	URL Secret `yaml:"url" default:"" check:"redis" example:"redis://:${REDIS_PASSWORD}@localhost:6379/0"`
 
 	// Lease is how long an instance that is heard of no more keeps what it holds. It is renewed every third of it; a
