@@ -16,8 +16,8 @@
 // tenth of the lease before Redis does. Redis is only ever told durations, so the clocks of the hosts may differ as
 // they like. That is one reason why this is not rueidislock, which sends points in time and so loses its locks, or
 // keeps them for too long, by as much as the clocks are apart. The others: it needs a reachable server to begin with,
-// gives a lock up at the first renewal that fails instead of trying again while the key stands, and releases
-// without a bound of its own.
+// gives a lock up at the first renewal that fails instead of trying again while the key stands, and may wait for as
+// long as a lease when it releases.
 //
 // What is known about Redis is kept up to date by a probe each second: the same commands as a lock needs, on a key
 // that never exists. While Redis is known to be away, TryLock fails at once instead of letting hundreds of sources
