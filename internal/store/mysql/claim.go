@@ -21,7 +21,10 @@ func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed mod
 	err = s.write(ctx, "claim", func(c *call) error {
 		claimed = model.Claimed{}
 		cl := &claim{c: c, p: &p, claimed: &claimed, after: place{dueAt: p.Floor, seq: -1}}
-		return cl.run()
+		if err := cl.run(); err != nil || !cl.reading {
+			return err
+		}
+		return c.rollback()
 	})
 	if err != nil {
 		return model.Claimed{}, err
@@ -36,6 +39,7 @@ type claim struct {
 	claimed *model.Claimed
 	after   place   // what was looked at already
 	without []int64 // keys that are being worked on
+	reading bool    // in a transaction that only reads
 }
 
 // run looks at windows of due work until one has something to take.
@@ -51,7 +55,7 @@ func (cl *claim) run() error {
 	held := map[int64]bool{}
 	for range windows {
 		window, err := cl.window(size)
-		if err != nil || len(window) == 0 || cl.claimed.Outdated || cl.claimed.Misplaced {
+		if err != nil || len(window) == 0 {
 			return err
 		}
 		cl.after = window[len(window)-1]
@@ -92,7 +96,7 @@ func seqsOf(places []place) []model.Seq {
 func (cl *claim) window(size int) (window []place, err error) {
 	p, c := cl.p, cl.c
 	agreed := `SELECT count(*) FROM posthouse_source WHERE id = ? AND generation = ? AND draining = 0`
-	sp := span{queue: p.Queue, state: "state = 0", slots: p.Slots, after: cl.after, until: "@now", withHash: p.Block, without: cl.without}
+	sp := span{queue: p.Queue, slots: p.Slots, after: cl.after, until: "@now", withHash: p.Block, without: cl.without}
 	scans := []func(*sql.Rows) error{
 		func(rows *sql.Rows) error {
 			agreed := false
@@ -123,20 +127,22 @@ func (cl *claim) window(size int) (window []place, err error) {
 		})...)
 		cl.claimed.Misplaced = cl.claimed.Misplaced || misplaced
 	default:
+		if cl.reading {
+			look.add(`COMMIT`)
+		}
 		look.add(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
 		look.add(`START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`)
 		look.add(setNow)
 		look.add(agreed, p.Queue, p.Generation)
 		look.add(`SELECT ` + elsewhere(p.Queue, p.KeyID))
-		if err = c.query(&look, scans...); err == nil && !cl.claimed.Outdated && !cl.claimed.Misplaced {
-			window, err = c.first(sp, size)
-		}
-		if err == nil {
-			err = c.rollback()
-		}
+		cl.reading = true
+		window, err = c.first(sp, size, &look, scans...)
 	}
 	if cl.claimed.Outdated {
 		cl.claimed.Misplaced = false
+	}
+	if cl.claimed.Outdated || cl.claimed.Misplaced {
+		window = nil
 	}
 	return window, err
 }
@@ -146,6 +152,10 @@ func (cl *claim) window(size int) (window []place, err error) {
 // that follow do nothing where it is not.
 func (cl *claim) lockOwner(begin *script) {
 	p := cl.p
+	if cl.reading { // what was set for that transaction would hold for this one
+		begin.add(`COMMIT`)
+		cl.reading = false
+	}
 	begin.add(`START TRANSACTION`)
 	begin.add(`SET @now = ` + now + `, @agreed = 0, @living = 0`)
 	begin.add(`SELECT generation = ? AND draining = 0 INTO @agreed FROM posthouse_source WHERE id = ? LOCK IN SHARE MODE`, p.Generation, p.Queue)

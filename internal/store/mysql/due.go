@@ -29,8 +29,9 @@ func (p place) compare(other place) int {
 // span is a part of the work of one queue.
 type span struct {
 	queue      model.SourceID
-	state      string       // condition on state and what the rows tell besides
-	slots      []model.Slot // ascending; if many, at least one
+	state      model.State
+	filter     string       // a condition besides, or empty
+	slots      []model.Slot // ascending, at least one
 	after      place        // what follows this place
 	until      string       // and is not due later, nor earlier in descending order: a number or a variable
 	descending bool
@@ -39,26 +40,52 @@ type span struct {
 	also       string  // an expression that is read with every row
 }
 
-// first returns the first n places of the span, in its order. A statement with
-// a branch for each of many slots costs more to parse than to run, so slots are
-// read one after another in the order of the index, a few at first and more
-// then: with n places known of some slots, others are read no further than the
-// last of these. Each statement returns a few times n places at most.
-func (c *call) first(sp span, n int) ([]place, error) {
-	if len(sp.slots) == 1 {
-		return c.readSpan(sp, sp.slots, n)
-	}
+// few is how many rows of a queue are read at least before it is asked by slots.
+const few = 256
+
+// first returns the first n places of the span, in its order. A branch of a
+// statement for each of many slots costs more to parse than to run. So where the
+// queue has few rows in that state, all of them are looked at (begin may hold
+// statements before that one, with their scans). Otherwise slots are read one
+// after another in the order of the index; with n places known of some slots,
+// the others are read no further than the last of these. Each statement returns
+// a few times n places at most.
+func (c *call) first(sp span, n int, begin *script, scans ...func(*sql.Rows) error) ([]place, error) {
 	var best []place
-	order := place.compare
-	if sp.descending {
-		order = func(a, b place) int { return b.compare(a) }
+	most := max(4*n, few)
+	if len(sp.slots) == 1 {
+		begin.add(sp.query(sp.slots, n))
+		err := c.query(begin, append(scans, scanPlace(&best, sp))...)
+		return best, err
 	}
-	rest := sp.slots
-	for width := 1; len(rest) > 0; {
+	looked := 0
+	begin.add(sp.all(most))
+	err := c.query(begin, append(scans, func(rows *sql.Rows) error {
+		p, in := place{queue: sp.queue}, false
+		err := into(rows, &p.slot, &p.dueAt, &p.seq, &p.hash, &in)
+		looked++
+		if _, ours := slices.BinarySearch(sp.slots, p.slot); in && ours {
+			best = append(best, p)
+		}
+		return err
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	if looked < most {
+		return best[:sp.sort(best, n)], nil
+	}
+	best = best[:0]
+	rest := slices.Clone(sp.slots)
+	if sp.descending {
+		slices.Reverse(rest)
+	}
+	for width := len(rest); len(rest) > 0; {
 		some := rest[:min(width, len(rest))]
-		most := max(4*n, 256)
-		found, err := c.readSpan(sp, some, most)
-		if err != nil {
+		var one script
+		var found []place
+		one.add(sp.query(some, most))
+		if err := c.query(&one, scanPlace(&found, sp)); err != nil {
 			return nil, err
 		}
 		done := len(some)
@@ -75,50 +102,82 @@ func (c *call) first(sp span, n int) ([]place, error) {
 		}
 		rest = rest[done:]
 		best = append(best, found...)
-		slices.SortFunc(best, order)
-		if len(best) >= n {
-			best = best[:n]
+		best = best[:sp.sort(best, n)]
+		width = len(rest)
+		if len(best) == n {
 			sp.until = strconv.FormatInt(int64(best[n-1].dueAt), 10)
-		}
-		width = 2 * (len(sp.slots) - len(rest))
-		if len(best) < n/2 {
-			width *= 4
+			most = max(8*n, 4*few)
+			// Slots have about as many up to there as those that were read.
+			width = (len(sp.slots) - len(rest)) * most / (2 * n)
 		}
 	}
 	return best, nil
 }
 
-func (c *call) readSpan(sp span, slots []model.Slot, limit int) (places []place, err error) {
-	var one script
-	one.add(sp.query(slots, limit))
-	err = c.query(&one, scanPlace(&places, sp))
-	return places, err
+// sort sorts places and says how many of them are the first n.
+func (sp span) sort(places []place, n int) int {
+	slices.SortFunc(places, func(a, b place) int {
+		if sp.descending {
+			a, b = b, a
+		}
+		return a.compare(b)
+	})
+	return min(n, len(places))
 }
 
 // query reads places in the order of the index. It holds numbers only.
 func (sp span) query(slots []model.Slot, limit int) string {
-	hash, direction, condition := "0", "", "due_at >= %[1]d AND due_at <= %[3]s AND (due_at > %[1]d OR seq > %[2]d)"
-	if sp.withHash {
-		hash = "key_hash"
+	also, direction, which, by := sp.hash(), "", "slot IN ("+list(slots)+")", "slot, "
+	if sp.also != "" {
+		also += ", " + sp.also
 	}
 	if sp.descending {
-		direction, condition = " DESC", "due_at <= %[1]d AND due_at >= %[3]s AND (due_at < %[1]d OR seq < %[2]d)"
+		direction, by = " DESC", "slot DESC, "
 	}
-	which := "slot IN (" + list(slots) + ")"
-	if len(sp.without) > 0 {
-		condition += " AND key_hash NOT IN (" + list(sp.without) + ")"
-	}
-	if sp.also != "" {
-		hash += ", " + sp.also
-	}
-	by := "slot" + direction + ", "
 	if len(slots) == 1 {
 		which, by = "slot = "+strconv.Itoa(int(slots[0])), ""
 	}
-	return fmt.Sprintf(`SELECT slot, due_at, seq, `+hash+` FROM posthouse_work FORCE INDEX (posthouse_work_due)
-		WHERE queue = %[4]d AND `+sp.state+` AND `+which+` AND `+condition+`
-		ORDER BY `+by+`due_at`+direction+`, seq`+direction+` LIMIT %[5]d`,
-		sp.after.dueAt, sp.after.seq, sp.until, sp.queue, limit)
+	return fmt.Sprintf(`SELECT slot, due_at, seq, %s FROM posthouse_work FORCE INDEX (posthouse_work_due)
+		WHERE queue = %d AND state = %d AND %s AND %s ORDER BY %sdue_at%s, seq%[7]s LIMIT %d`,
+		also, sp.queue, sp.state, which, sp.condition(), by, direction, limit)
+}
+
+// all reads the places of any slot, at most limit of them, and whether each is
+// in the span but for its slot.
+func (sp span) all(limit int) string {
+	also := ""
+	if sp.withHash || len(sp.without) > 0 {
+		also += ", key_hash"
+	}
+	if sp.filter != "" {
+		also += ", retry_count"
+	}
+	return fmt.Sprintf(`SELECT slot, due_at, seq, %s, %s FROM (
+			SELECT slot, due_at, seq%s FROM posthouse_work FORCE INDEX (posthouse_work_due)
+			WHERE queue = %d AND state = %d ORDER BY slot, due_at, seq LIMIT %d) w`,
+		sp.hash(), sp.condition(), also, sp.queue, sp.state, limit)
+}
+
+func (sp span) hash() string {
+	if sp.withHash {
+		return "key_hash"
+	}
+	return "0"
+}
+
+func (sp span) condition() string {
+	condition := "due_at >= %[1]d AND due_at <= %[3]s AND (due_at > %[1]d OR seq > %[2]d)"
+	if sp.descending {
+		condition = "due_at <= %[1]d AND due_at >= %[3]s AND (due_at < %[1]d OR seq < %[2]d)"
+	}
+	condition = fmt.Sprintf(condition, sp.after.dueAt, sp.after.seq, sp.until)
+	if sp.filter != "" {
+		condition += " AND " + sp.filter
+	}
+	if len(sp.without) > 0 {
+		condition += " AND key_hash NOT IN (" + list(sp.without) + ")"
+	}
+	return condition
 }
 
 func scanPlace(places *[]place, sp span) func(*sql.Rows) error {
@@ -155,34 +214,45 @@ func (s *Store) DueWork(ctx context.Context, p model.DueParams) (due model.Due, 
 		case 0:
 			return c.query(&look, misplaced)
 		case 1:
-			look.add(`SELECT `+strconv.Itoa(int(slots[0]))+` FROM posthouse_work FORCE INDEX (posthouse_work_due)
-				WHERE queue = ? AND state = 0 AND slot = ? AND due_at <= @now LIMIT 1`, p.Queue, slots[0])
+			look.add(`SELECT slot FROM posthouse_work FORCE INDEX (posthouse_work_due)
+				WHERE queue = ? AND state = 0 AND slot = ? AND due_at BETWEEN ? AND @now LIMIT 1`, p.Queue, slots[0], p.Floor)
 			return c.query(&look, misplaced, scanID(&due.Slots))
 		}
+		// What is pending, if it is little; then what is due, if that is; then each slot.
 		seen := 0
-		look.add(`SELECT slot, count(*) FROM (SELECT slot FROM posthouse_work FORCE INDEX (posthouse_work_due)
-			WHERE queue = ? AND state = 0 AND slot IN (`+list(slots)+`) AND due_at <= @now
-			ORDER BY slot, due_at, seq LIMIT ?) some GROUP BY slot ORDER BY slot`, p.Queue, crowd)
-		err := c.query(&look, misplaced, func(rows *sql.Rows) error {
+		look.add(`SELECT slot, count(*), coalesce(sum(due_at BETWEEN ? AND @now), 0) FROM (SELECT slot, due_at
+			FROM posthouse_work FORCE INDEX (posthouse_work_due)
+			WHERE queue = ? AND state = 0 ORDER BY slot, due_at, seq LIMIT ?) some GROUP BY slot`, p.Floor, p.Queue, crowd)
+		count := func(rows *sql.Rows) error {
 			var slot model.Slot
-			var n int
-			err := into(rows, &slot, &n)
-			due.Slots = append(due.Slots, slot)
+			var n, ofDue int
+			err := into(rows, &slot, &n, &ofDue)
 			seen += n
+			if _, asked := slices.BinarySearch(slots, slot); asked && ofDue > 0 {
+				due.Slots = append(due.Slots, slot)
+			}
 			return err
-		})
-		if err != nil || seen < crowd {
+		}
+		if err := c.query(&look, misplaced, count); err != nil || seen < crowd {
+			return err
+		}
+		seen, due.Slots = 0, nil
+		look = script{}
+		look.add(`SELECT slot, count(*), count(*) FROM (SELECT slot FROM posthouse_work FORCE INDEX (posthouse_work_due)
+			WHERE queue = ? AND state = 0 AND slot IN (`+list(slots)+`) AND due_at BETWEEN ? AND @now
+			ORDER BY slot, due_at, seq LIMIT ?) some GROUP BY slot ORDER BY slot`, p.Queue, p.Floor, crowd)
+		if err := c.query(&look, count); err != nil || seen < crowd {
 			return err
 		}
 		last, _ := slices.BinarySearch(slots, due.Slots[len(due.Slots)-1])
 		if last+1 == len(slots) {
 			return nil
 		}
-		var heads script
-		heads.add(`SELECT asked.slot FROM json_table('[`+list(slots[last+1:])+`]', '$[*]' COLUMNS (slot INT PATH '$')) asked
+		look = script{}
+		look.add(`SELECT asked.slot FROM json_table('[`+list(slots[last+1:])+`]', '$[*]' COLUMNS (slot INT PATH '$')) asked
 			WHERE (SELECT w.due_at FROM posthouse_work w FORCE INDEX (posthouse_work_due) WHERE w.queue = ? AND w.state = 0
 				AND w.slot = asked.slot ORDER BY w.queue, w.state, w.slot, w.due_at, w.seq LIMIT 1) <= @now`, p.Queue)
-		return c.query(&heads, scanID(&due.Slots))
+		return c.query(&look, scanID(&due.Slots))
 	})
 	if err != nil {
 		return model.Due{}, err

@@ -89,17 +89,21 @@ func bySeq(p model.ListParams) string {
 		table, p.Source, p.After.Seq, p.Limit+1)
 }
 
-// conditions are the states of work that a filter lets pass.
-var conditions = map[model.Filter]string{
-	model.OnlyPending:    "state = 0 AND retry_count = 0",
-	model.OnlyRetrying:   "state = 0 AND retry_count > 0",
-	model.OnlyProcessing: "state = 1",
-	model.OnlyFailed:     "state = 2",
+// conditions are what a filter lets pass.
+var conditions = map[model.Filter]struct {
+	state  model.State
+	filter string
+}{
+	model.OnlyPending:    {model.Pending, "retry_count = 0"},
+	model.OnlyRetrying:   {model.Pending, "retry_count > 0"},
+	model.OnlyProcessing: {model.Processing, ""},
+	model.OnlyFailed:     {model.Failed, ""},
 }
 
 // spanOf is the work of one source in a list.
 func spanOf(p model.ListParams, source model.SourceID, slots []model.Slot) span {
-	return span{queue: source, state: conditions[p.Filter], slots: slots, descending: true,
+	passes := conditions[p.Filter]
+	return span{queue: source, state: passes.state, filter: passes.filter, slots: slots, descending: true,
 		after: place{dueAt: p.After.DueAt, seq: p.After.Seq}, until: strconv.FormatInt(math.MinInt64+1, 10)}
 }
 
@@ -178,7 +182,8 @@ func (c *call) listKeyed(p model.ListParams, sources []model.SourceID, keys map[
 		if until != "" {
 			sp.until = until
 		}
-		found, err := c.first(sp, limit)
+		var one script
+		found, err := c.first(sp, limit, &one)
 		if err != nil {
 			return err
 		}
