@@ -40,11 +40,16 @@ func Run(t *testing.T, h Harness) {
 		test func(*kit)
 	}{
 		{"putting", putting},
+		{"deduplication", deduplication},
 		{"transitions", transitions},
 		{"claiming", claiming},
+		{"slots", slots},
+		{"blocking", blocking},
 		{"replaying", replaying},
 		{"instances", instances},
 		{"leases", leases},
+		{"partitions", partitions},
+		{"agreeing", agreeing},
 		{"orphans", orphans},
 		{"listing", listing},
 		{"calls", calls},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,14 @@ func (k *kit) eventually(what string, try func() bool) {
 
 // policy is what sources of these tests want, unless they say otherwise.
 var policy = model.RetryPolicy{MaxRetry: 3, Backoff: []time.Duration{time.Second, time.Minute}, OrphanAfter: time.Hour}
+
+// keyed is an ordering with keys.
+func keyed(partitions int, block bool) model.Ordering {
+	return model.Ordering{Order: model.Keyed, Partitions: partitions, Key: "body.customer", Block: block}
+}
+
+// parallel is an ordering without order.
+var parallel = model.Ordering{Order: model.Parallel}
 
 // serial is the ordering that sources of these tests have, unless they say
 // otherwise.
@@ -199,6 +208,27 @@ func (k *kit) instanceFor(lease model.Micros) model.InstanceID {
 	return id
 }
 
+// workers repeat work until it says false, n at once, as two processes would,
+// each worker under an instance of its own.
+func (k *kit) workers(n int, work func(store Store, owner model.InstanceID) bool) {
+	k.Helper()
+	stores := []Store{k.Store, k.h.Again(k.T, k.Store)}
+	deadline := time.Now().Add(patience)
+	var wg sync.WaitGroup
+	for i := range n {
+		store, owner := stores[i%2], k.instance()
+		wg.Go(func() {
+			for work(store, owner) {
+				if time.Now().After(deadline) {
+					k.Errorf("not done within %v", patience)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func newToken() model.Token { return model.Token(rand.Int64() | 1) }
 
 func newMessage(source model.SourceID, body string) model.NewMessage {
@@ -218,15 +248,40 @@ func (k *kit) keep(how model.Put, messages []model.NewMessage) {
 	}
 }
 
-// put keeps n messages and returns them in their order.
+// put keeps n messages, each of a key of its own, and returns them in their
+// order.
 func (k *kit) put(source model.SourceID, n int) []model.NewMessage {
 	k.Helper()
+	agreed := k.agreed.get(source)
 	messages := make([]model.NewMessage, n)
 	for i := range messages {
 		messages[i] = newMessage(source, fmt.Sprintf(`{"n":%d}`, i))
+		messages[i].Key = agreed.KeyOf([]byte(strconv.Itoa(i)))
 	}
 	k.keep(model.PutPending, messages)
 	return messages
+}
+
+// putKeys keeps one message for each key and returns their seqs.
+func (k *kit) putKeys(source model.SourceID, keys ...string) []model.Seq {
+	k.Helper()
+	messages := make([]model.NewMessage, len(keys))
+	for i, key := range keys {
+		messages[i] = k.keyed(source, key)
+	}
+	k.keep(model.PutPending, messages)
+	kept := make([]model.Seq, len(keys))
+	for i, m := range messages {
+		kept[i] = k.seqOf(m.ID)
+	}
+	return kept
+}
+
+// keyed is a message of a key, placed as the source's agreement says.
+func (k *kit) keyed(source model.SourceID, key string) model.NewMessage {
+	m := newMessage(source, key)
+	m.Key = k.agreed.get(source).KeyOf([]byte(key))
+	return m
 }
 
 // claim claims under a fresh token.
@@ -243,13 +298,20 @@ func (k *kit) claimStarted(queue model.SourceID, owner model.InstanceID, limit i
 
 func (k *kit) claimWith(p model.ClaimParams) []model.Work {
 	k.Helper()
-	k.fill(&p)
-	claimed, err := k.ClaimWork(k.ctx(), p)
-	k.must(err)
+	claimed := k.tryClaim(p)
 	if claimed.Outdated || claimed.Misplaced {
 		k.Fatalf("nothing was claimed: outdated %t, misplaced %t", claimed.Outdated, claimed.Misplaced)
 	}
 	return claimed.Works
+}
+
+// tryClaim claims, and leaves it to the test whether that may be refused.
+func (k *kit) tryClaim(p model.ClaimParams) model.Claimed {
+	k.Helper()
+	k.fill(&p)
+	claimed, err := k.ClaimWork(k.ctx(), p)
+	k.must(err)
+	return claimed
 }
 
 // processing keeps a message and starts it.
@@ -332,6 +394,13 @@ func (k *kit) row(seq model.Seq) (w model.Work, found bool) {
 	}
 	k.must(err)
 	return w, true
+}
+
+// change runs raw SQL.
+func (k *kit) change(statement string, args ...any) {
+	k.Helper()
+	_, err := k.raw.ExecContext(k.ctx(), fmt.Sprintf(statement, args...))
+	k.must(err)
 }
 
 // number asks for one number by raw SQL.

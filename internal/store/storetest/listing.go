@@ -85,7 +85,7 @@ func (k *kit) all(p model.ListParams) (items []model.MessageView) {
 func pages(k *kit) {
 	k.h.kit(k.T).run("in a store of its own", func(k *kit) {
 		owner := k.instance()
-		sources := []model.SourceID{k.source(), k.source(), k.source(), k.source()} // the last one stays empty
+		sources := []model.SourceID{k.source(), k.ordered(keyed(256, false)).ID, k.source(), k.source()} // the last one stays empty
 		made := map[model.SourceID]map[string][]uuid.UUID{0: {}}
 		for i, source := range sources[:3] {
 			made[source] = k.everyState(source, owner, 4+i)

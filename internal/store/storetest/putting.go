@@ -51,7 +51,9 @@ func odd() map[string][]byte {
 }
 
 // sameMessage compares without telling a nil slice from an empty one.
+// What stands with the work, or apart, is not compared.
 func sameMessage(want, got model.NewMessage) string {
+	want.Key, got.Key, want.Dedup, got.Dedup = model.Key{}, model.Key{}, model.Dedup{}, model.Dedup{}
 	return cmp.Diff(want, got, sameBytes)
 }
 
