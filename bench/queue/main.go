@@ -11,6 +11,7 @@
 //	          with a fetch cooldown of 2 ms, polling every 20 ms; the rest is
 //	          its defaults
 //	parallel  package inbox in order parallel, 2,000 at once
+//	keyed     package inbox in order keyed: 1,000 keys in 16 partitions
 //	serial    package inbox in order serial: one after the other
 //
 // It is a module of its own, so that nobody who uses Posthouse gets River's

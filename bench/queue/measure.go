@@ -42,6 +42,7 @@ type kind struct {
 var kinds = []kind{
 	{name: "river", title: "River", on: []string{"postgres"}, open: openRiver},
 	{name: "parallel", title: "Posthouse, parallel", open: openParallel},
+	{name: "keyed", title: "Posthouse, keyed", open: openKeyed},
 	{name: "serial", title: "Posthouse, serial", open: openSerial},
 }
 

@@ -9,9 +9,14 @@ import (
 // bodySize is the size of what each message carries, in bytes.
 const bodySize = 1024
 
+// customers is how many keys there are in order keyed.
+const customers = 1000
+
+func customer(number int) string { return fmt.Sprintf("C-%04d", number%customers) }
+
 // payload is the JSON of one message.
 func payload(number int) []byte {
-	b := fmt.Appendf(nil, `{"number":"%08d","event":"order.shipped","customerId":"C-%04d","currency":"EUR","total":1284.50,"trace":"`, number, number%1000)
+	b := fmt.Appendf(nil, `{"number":"%08d","event":"order.shipped","customerId":"%s","currency":"EUR","total":1284.50,"trace":"`, number, customer(number))
 	const end = `"}`
 	b = append(b, strings.Repeat("x", bodySize-len(b)-len(end))...)
 	return append(b, end...)

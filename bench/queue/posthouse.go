@@ -25,6 +25,10 @@ func openParallel(ctx context.Context, db *database, h *handled) (queue, error) 
 	return openInbox(ctx, db, h, inbox.Consume{Order: inbox.Parallel, Concurrency: concurrency, BatchSize: batchSize})
 }
 
+func openKeyed(ctx context.Context, db *database, h *handled) (queue, error) {
+	return openInbox(ctx, db, h, inbox.Consume{Order: inbox.Keyed, Key: "body.customerId", BatchSize: batchSize})
+}
+
 func openSerial(ctx context.Context, db *database, h *handled) (queue, error) {
 	return openInbox(ctx, db, h, inbox.Consume{Order: inbox.Serial, BatchSize: batchSize})
 }
@@ -100,11 +104,11 @@ func (q *inboxQueue) fill(ctx context.Context, n int) error {
 	for first := 0; first < n; first += putBatch {
 		batch := make([]model.NewMessage, min(putBatch, n-first))
 		for i := range batch {
-			if batch[i], err = message(s.Source.ID, first+i); err != nil {
+			if batch[i], err = message(s.Source, first+i); err != nil {
 				return err
 			}
 		}
-		if err := q.store.PutMessages(ctx, model.PutPending, batch); err != nil {
+		if _, err := q.store.PutMessages(ctx, model.PutPending, batch); err != nil {
 			return err
 		}
 	}
@@ -112,10 +116,10 @@ func (q *inboxQueue) fill(ctx context.Context, n int) error {
 }
 
 // message is what the door would make of a push.
-func message(source model.SourceID, number int) (model.NewMessage, error) {
+func message(source model.Source, number int) (model.NewMessage, error) {
 	id, err := uuid.NewV7()
 	return model.NewMessage{
-		ID: id, Source: source, ContentType: "application/json",
+		ID: id, Source: source.ID, Key: source.Agreed.KeyOf([]byte(customer(number))), ContentType: "application/json",
 		Headers: []byte("Content-Type: application/json\r\nUser-Agent: bench\r\n"),
 		Body:    payload(number),
 	}, err

@@ -33,7 +33,7 @@ func (b *bench) figures() figures {
 	f := figures{
 		Machine: machineLine(), Databases: map[string]string{},
 		Settings: map[string]any{"messages": b.messages, "rounds": b.rounds, "body_bytes": bodySize, "connections": connections,
-			"river_workers": riverWorkers, "river_cooldown_ms": riverCooldown.Milliseconds(), "river_poll_ms": riverPoll.Milliseconds(), "concurrency": concurrency, "batch_size": batchSize},
+			"river_workers": riverWorkers, "river_cooldown_ms": riverCooldown.Milliseconds(), "river_poll_ms": riverPoll.Milliseconds(), "concurrency": concurrency, "keys": customers, "batch_size": batchSize},
 	}
 	for _, e := range b.engines {
 		f.Databases[e.name] = e.version

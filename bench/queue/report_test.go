@@ -70,7 +70,7 @@ func TestMeasuresOnSQLite(t *testing.T) {
 	if err := run(context.Background(), strings.Fields("-n 1200 -rounds 1 -store sqlite"), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, want := range []string{"Posthouse, parallel on SQLite", "Posthouse, serial on SQLite"} {
+	for _, want := range []string{"Posthouse, parallel on SQLite", "Posthouse, keyed on SQLite", "Posthouse, serial on SQLite"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
