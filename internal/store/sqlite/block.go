@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql"
+	"errors"
 	"math"
 	"sort"
 
@@ -82,7 +83,7 @@ func (u unfinished) before(seq model.Seq) sofar {
 }
 
 // loadKeys loads the first unfinished works of the keys in the window, of each
-// key as many at least as it has in there. That is enough: if none of them
+// key as many pending ones as it has in there. That is enough: if none of them
 // holds a candidate up, they are due before it, so they are all in the window,
 // and so they are all there is before it.
 func loadKeys(t *tx, queue model.SourceID, window []candidate) (map[int64]unfinished, error) {
@@ -106,11 +107,15 @@ func loadKeys(t *tx, queue model.SourceID, window []candidate) (map[int64]unfini
 				sum.processing = true
 			} else {
 				sum.latest, sum.earliest = max(sum.latest, dueAt), min(sum.earliest, dueAt)
+				n--
 			}
 			u = append(u, sum)
+			if n == 0 {
+				return errEnough
+			}
 			return nil
-		}, headOfKey, queue, hash, n)
-		if err != nil {
+		}, headOfKey, queue, hash)
+		if err != nil && !errors.Is(err, errEnough) {
 			return nil, err
 		}
 		keys[hash] = u
@@ -120,7 +125,10 @@ func loadKeys(t *tx, queue model.SourceID, window []candidate) (map[int64]unfini
 
 // Left alone, SQLite may take the index of what is due for this.
 const headOfKey = `SELECT seq, state, due_at FROM posthouse_work INDEXED BY posthouse_work_key
-	WHERE queue = ? AND key_hash = ? AND key_hash <> 0 AND state < 2 ORDER BY seq LIMIT ?`
+	WHERE queue = ? AND key_hash = ? AND key_hash <> 0 AND state < 2 ORDER BY seq`
+
+// errEnough ends the reading of rows.
+var errEnough = errors.New("enough was read")
 
 // postpone gives pending work another due_at.
 func postpone(t *tx, deferred []candidate) error {

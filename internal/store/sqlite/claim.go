@@ -19,14 +19,14 @@ const misplaced model.Slot = -1
 
 const dueSlots = `SELECT ?6 WHERE ` + elsewhere + `
 	UNION ALL SELECT asked.value FROM json_each(?4) asked WHERE EXISTS (SELECT 1 FROM posthouse_work
-		WHERE queue = ?1 AND state = 0 AND slot = asked.value AND due_at <= ?5)`
+		WHERE queue = ?1 AND state = 0 AND slot = asked.value AND due_at BETWEEN ?7 AND ?5)`
 
 // DueWork says in which slots there is due work.
 func (s *Store) DueWork(ctx context.Context, p model.DueParams) (due model.Due, err error) {
 	err = s.read(ctx, "look for due work", func(ctx context.Context, snapshot *sql.Tx) error {
 		due = model.Due{}
 		from, to := p.KeyID.SlotRange()
-		rows, err := snapshot.QueryContext(ctx, dueSlots, p.Queue, from, to, list(p.Slots), s.clock.now(), misplaced)
+		rows, err := snapshot.QueryContext(ctx, dueSlots, p.Queue, from, to, list(p.Slots), s.clock.now(), misplaced, p.Floor)
 		return each(rows, err, func(rows *sql.Rows) error {
 			var slot model.Slot
 			if err := rows.Scan(&slot); err != nil {

@@ -36,13 +36,13 @@ func TestClaimsReadOnlyWhatTheyTake(t *testing.T) {
 			[]string{"USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot=? AND due_at>? AND due_at<?)"}},
 		"IN-06 on in a slot where keys block": {onInSlotWithKeys, []any{queue, 0, 1, 0, -1, 10, "[]"},
 			[]string{"USING INDEX posthouse_work_due (queue=? AND state=? AND slot=? AND due_at>? AND due_at<?)"}},
-		"IN-06 the head of a key": {headOfKey, []any{queue, 1, 10},
+		"IN-06 the head of a key": {headOfKey, []any{queue, 1},
 			[]string{"USING INDEX posthouse_work_key (queue=? AND key_hash=?)"}},
 		"IN-22 what is elsewhere": {"SELECT " + elsewhere, []any{queue, 256, 512},
 			[]string{"USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot<?)", "USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot>?)"}},
-		"IN-09 which slots are due": {dueSlots, []any{queue, 0, 1, "[]", 1, misplaced},
+		"IN-09 which slots are due": {dueSlots, []any{queue, 0, 1, "[]", 1, misplaced, 0},
 			[]string{"USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot<?)", "USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot>?)",
-				"USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot=? AND due_at<?)"}},
+				"USING COVERING INDEX posthouse_work_due (queue=? AND state=? AND slot=? AND due_at>? AND due_at<?)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps := plan(t, s, c.query, c.args...)

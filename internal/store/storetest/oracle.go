@@ -16,7 +16,7 @@ type oracle struct {
 	living   map[model.InstanceID]bool
 	expired  map[model.InstanceID]bool // living, and its lease has run out
 	left     map[model.InstanceID]int  // dead, and how many started works it left
-	leases   map[model.SourceID]model.InstanceID
+	leases   map[model.Partition]model.InstanceID
 }
 
 // later is added to the time of what waits.
@@ -39,7 +39,7 @@ type truth struct {
 
 func newOracle() *oracle {
 	return &oracle{living: map[model.InstanceID]bool{}, expired: map[model.InstanceID]bool{},
-		left: map[model.InstanceID]int{}, leases: map[model.SourceID]model.InstanceID{}}
+		left: map[model.InstanceID]int{}, leases: map[model.Partition]model.InstanceID{}}
 }
 
 func (o *oracle) put(how model.Put, messages []model.NewMessage) (kept []*truth) {
@@ -78,12 +78,50 @@ func (o *oracle) due(queue model.SourceID) []*truth {
 
 func byDue(a, b *truth) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }
 
+// misplaced lists pending work outside of the slots of the KeyID.
+func (o *oracle) misplaced(queue model.SourceID, id model.KeyID) []*truth {
+	from, to := id.SlotRange()
+	return o.of(queue, func(t *truth) bool { return t.in(model.Pending) && (t.Key.Slot < from || t.Key.Slot >= to) })
+}
+
+// dueIn is due work of some slots.
+func (o *oracle) dueIn(queue model.SourceID, slots []model.Slot) []*truth {
+	return slices.DeleteFunc(o.due(queue), func(t *truth) bool { return !slices.Contains(slots, t.Key.Slot) })
+}
+
+// unblocked passes over what something of its key keeps back. What waits for
+// another one becomes due with that one.
+func (o *oracle) unblocked(due []*truth) (free []*truth) {
+	held := map[int64]bool{}
+	until := map[*truth]int64{}
+	for _, t := range due {
+		for _, h := range o.of(t.Source, func(h *truth) bool { return h.Key.Hash == t.Key.Hash && h.seq < t.seq }) {
+			if h.in(model.Processing) || h.in(model.Pending) && h.due > t.due {
+				held[t.Key.Hash] = true
+			}
+			if h.in(model.Pending) && h.due > t.due {
+				until[t] = max(until[t], h.due)
+			}
+		}
+		if !held[t.Key.Hash] {
+			free = append(free, t)
+		}
+	}
+	for t, due := range until {
+		t.due = due
+	}
+	return free
+}
+
 func (o *oracle) claim(p model.ClaimParams) []*truth {
 	if !o.living[p.Owner] {
 		return nil
 	}
 	o.now++
-	due := o.due(p.Queue)
+	due := o.dueIn(p.Queue, p.Slots)
+	if p.Block {
+		due = o.unblocked(due)
+	}
 	due = due[:min(len(due), p.Limit)]
 	for _, t := range due {
 		t.state, t.token, t.owner = model.Processing, p.Token, p.Owner
@@ -189,6 +227,7 @@ func (o *oracle) replayOf(t *truth, force bool) model.ReplayResult {
 		if n := len(t.attempts); n > 0 && t.attempts[n-1].Outcome == model.OutcomeSuccess {
 			t.attempts = t.attempts[:n-1]
 		}
+		t.Key = model.Key{} // it went with the work
 	case t.in(model.Failed):
 	default:
 		return model.ReplayRefused
@@ -227,19 +266,19 @@ func (o *oracle) orphans() []*truth {
 	return o.of(0, func(t *truth) bool { return t.in(model.Processing) && !o.living[t.owner] })
 }
 
-func (o *oracle) take(queue model.SourceID, id model.InstanceID) model.Lease {
-	holder := o.leases[queue]
+func (o *oracle) take(p model.Partition, id model.InstanceID) model.Lease {
+	holder := o.leases[p]
 	if !o.living[id] || holder != id && o.living[holder] {
 		return model.Lease{}
 	}
-	o.leases[queue] = id
+	o.leases[p] = id
 	return model.Lease{Held: true, TakenOver: holder != 0 && holder != id}
 }
 
-func (o *oracle) drop(queue model.SourceID, id model.InstanceID) bool {
-	held := o.leases[queue] == id
+func (o *oracle) drop(p model.Partition, id model.InstanceID) bool {
+	held := o.leases[p] == id
 	if held {
-		o.leases[queue] = 0
+		o.leases[p] = 0
 	}
 	return held
 }

@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"flag"
+	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -62,8 +64,8 @@ type machine struct {
 func newMachine(t *rapid.T, s Store) *machine {
 	m := &machine{s: s, o: newOracle(), ctx: context.Background(), agreed: agreements{of: map[model.SourceID]model.Agreed{}}}
 	var specs []model.SourceSpec
-	for range 2 {
-		specs = append(specs, model.SourceSpec{Name: "p-" + uuid.NewString(), Policy: policy, Wants: serial})
+	for _, o := range []model.Ordering{serial, keyed(3, false), keyed(2, true)} {
+		specs = append(specs, model.SourceSpec{Name: "p-" + uuid.NewString(), Policy: policy, Wants: o})
 	}
 	sources, err := s.Register(m.ctx, specs)
 	m.must(t, err)
@@ -141,9 +143,20 @@ func (m *machine) put(t *rapid.T) {
 	var messages []model.NewMessage
 	for range rapid.IntRange(1, 4).Draw(t, "messages") {
 		body := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body")
-		messages = append(messages, newMessage(m.queue(t), string(body)))
+		messages = append(messages, m.message(t, string(body)))
 	}
 	m.keep(t, how, messages)
+}
+
+// message is a new one of a queue and of one of a few keys.
+func (m *machine) message(t *rapid.T, body string) model.NewMessage {
+	message := newMessage(m.queue(t), body)
+	message.Key = m.key(t, message.Source)
+	return message
+}
+
+func (m *machine) key(t *rapid.T, queue model.SourceID) model.Key {
+	return m.agreed.get(queue).KeyOf([]byte(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "key")))
 }
 
 // putAgain mixes messages that are known with a new one.
@@ -151,7 +164,7 @@ func (m *machine) putAgain(t *rapid.T) {
 	if len(m.o.messages) == 0 {
 		t.Skip("nothing was put")
 	}
-	messages := []model.NewMessage{newMessage(m.queue(t), "new")}
+	messages := []model.NewMessage{m.message(t, "new")}
 	for range rapid.IntRange(1, 4).Draw(t, "messages") {
 		messages = append(messages, rapid.SampledFrom(m.o.messages).Draw(t, "message").NewMessage)
 	}
@@ -185,7 +198,7 @@ func (m *machine) sameWork(t *rapid.T, want []*truth, got []model.Work) {
 	m.same(t, "works", seqsOf(want), seqs(got))
 	for i, w := range got {
 		is := want[i]
-		if w.Queue != is.Source || w.State != model.Processing || w.Token != is.token || w.Owner != is.owner ||
+		if w.Queue != is.Source || w.Key != is.Key || w.State != model.Processing || w.Token != is.token || w.Owner != is.owner ||
 			(w.StartedAt != 0) != is.started || w.RetryCount != is.retries || w.Lost != is.lost || w.Replay != is.replay {
 			t.Fatalf("work %+v, oracle %+v", w, is)
 		}
@@ -199,12 +212,37 @@ func (m *machine) claim(t *rapid.T) {
 	p := model.ClaimParams{Queue: m.queue(t), Owner: m.instance(t), Token: newToken(), Limit: rapid.IntRange(1, 4).Draw(t, "limit"),
 		Start: rapid.Bool().Draw(t, "start"), AloneFrom: rapid.IntRange(0, 2).Draw(t, "alone from")}
 	agreed := m.agreed.get(p.Queue)
-	p.Generation, p.KeyID, p.Slots = agreed.Generation, agreed.KeyID, allSlots(agreed)
+	p.Generation, p.KeyID, p.Block, p.Slots = agreed.Generation, agreed.KeyID, agreed.Block, allSlots(agreed)
+	if agreed.Partitions > 1 && rapid.Bool().Draw(t, "one partition") {
+		p.Slots = agreed.SlotsOf(rapid.IntRange(0, agreed.Partitions-1).Draw(t, "partition"))
+	}
 	got, err := m.s.ClaimWork(m.ctx, p)
 	m.must(t, err)
+	if misplaced := m.o.misplaced(p.Queue, p.KeyID); len(misplaced) > 0 {
+		m.same(t, "claim", model.Claimed{Misplaced: true}, got)
+		m.place(t, p.Queue, p.KeyID, misplaced)
+		return
+	}
 	m.same(t, "claim", model.Claimed{Works: got.Works}, got)
 	m.sameWork(t, m.o.claim(p), got.Works)
 	m.claimed = append(m.claimed, got.Works...)
+}
+
+// place puts work where it belongs that was replayed.
+func (m *machine) place(t *rapid.T, queue model.SourceID, id model.KeyID, want []*truth) {
+	got, err := m.s.Misplaced(m.ctx, queue, id, 100)
+	m.must(t, err)
+	var found []model.Seq
+	var placed []model.Placed
+	for i, message := range got {
+		found = append(found, message.Seq)
+		placed = append(placed, model.Placed{Seq: message.Seq, Key: m.key(t, queue)})
+		if i < len(want) {
+			want[i].Key = placed[i].Key
+		}
+	}
+	m.same(t, "misplaced", seqsOf(want), found)
+	m.must(t, m.s.Place(m.ctx, queue, placed))
 }
 
 // marks draws works of one claim, perhaps with one that is not of it.
@@ -256,6 +294,9 @@ func (m *machine) drawSettlement(t *rapid.T, w model.Work) model.Settlement {
 	s := settlement(w, rapid.SampledFrom([]model.SettleKind{model.SettleSuccess, model.SettleRetry,
 		model.SettleFailed, model.SettleRelease}).Draw(t, "kind"))
 	s.Delay = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "delay")
+	if m.agreed.get(w.Queue).Block {
+		s.Delay = 0 // how long others wait for it is a matter of how far the store looked
+	}
 	if s.Kind == model.SettleRetry || s.Kind == model.SettleFailed {
 		s.Lost = rapid.Bool().Draw(t, "lost")
 		s.Reason = rapid.SampledFrom(model.Reasons()).Draw(t, "reason")
@@ -307,75 +348,6 @@ func (m *machine) replay(t *rapid.T) {
 	got, err := m.s.Replay(m.ctx, asked, force)
 	m.must(t, err)
 	m.same(t, "replayed", want, got)
-}
-
-// recover compares the orphans and ends some of them.
-func (m *machine) recover(t *rapid.T) {
-	all, err := m.s.Orphans(m.ctx, 100_000)
-	m.must(t, err)
-	want := m.o.orphans()
-	var found []model.Seq
-	var batch []model.Settlement
-	for _, orphan := range all {
-		if orphan.Queue != m.queues[0] && orphan.Queue != m.queues[1] {
-			continue // of another history
-		}
-		i := len(found)
-		found = append(found, orphan.Seq)
-		if i >= len(want) {
-			continue
-		}
-		is := want[i]
-		if !orphan.OwnerDead || orphan.Alone != (is.started && m.o.left[is.owner] == 1) || orphan.Token != is.token ||
-			orphan.RetryCount != is.retries || orphan.Lost != is.lost || (orphan.StartedAt != 0) != is.started {
-			t.Fatalf("orphan %+v, oracle %+v, whose owner left %d started", orphan, is, m.o.left[is.owner])
-		}
-		if rapid.Bool().Draw(t, "recovered") {
-			batch = append(batch, m.drawSettlement(t, orphan.Work))
-		}
-	}
-	m.same(t, "orphans", seqsOf(want), append([]model.Seq{}, found...))
-	m.apply(t, batch)
-}
-
-func (m *machine) join(t *rapid.T) {
-	if len(m.instances) >= 5 {
-		t.Skip("enough instances")
-	}
-	id := model.InstanceID(newToken())
-	lease := rapid.SampledFrom([]model.Micros{hour, 1}).Draw(t, "lease")
-	m.must(t, m.s.JoinInstance(m.ctx, id, "property", lease, nil))
-	m.instances = append(m.instances, id)
-	m.o.living[id], m.o.expired[id] = true, lease < hour
-}
-
-func (m *machine) leave(t *rapid.T) {
-	id := m.instance(t)
-	m.must(t, m.s.LeaveInstance(m.ctx, id))
-	m.o.die(id)
-}
-
-func (m *machine) beat(t *rapid.T) {
-	p := model.HeartbeatParams{Instance: m.instance(t), LeaseFor: rapid.SampledFrom([]model.Micros{hour, 1}).Draw(t, "lease"),
-		Bury: rapid.Bool().Draw(t, "bury")}
-	time.Sleep(2 * time.Microsecond) // so that leases of one microsecond have run out
-	got, err := m.s.Beat(m.ctx, p)
-	m.must(t, err)
-	m.same(t, "alive", m.o.beat(p), got.Alive)
-}
-
-func (m *machine) take(t *rapid.T) {
-	queue, id := m.queue(t), m.instance(t)
-	got, err := m.s.TakeLeases(m.ctx, id, []model.Partition{{Queue: queue}})
-	m.must(t, err)
-	m.same(t, "lease", []model.Lease{m.o.take(queue, id)}, got)
-}
-
-func (m *machine) drop(t *rapid.T) {
-	queue, id := m.queue(t), m.instance(t)
-	got, err := m.s.DropLeases(m.ctx, id, []model.Partition{{Queue: queue}})
-	m.must(t, err)
-	m.same(t, "dropped", m.o.drop(queue, id), got == 1)
 }
 
 func (m *machine) list(t *rapid.T) {
@@ -447,7 +419,13 @@ func (m *machine) compare(t *rapid.T) {
 		agreed := m.agreed.get(queue)
 		due, err := m.s.DueWork(m.ctx, model.DueParams{Queue: queue, KeyID: agreed.KeyID, Slots: allSlots(agreed)})
 		m.must(t, err)
-		m.same(t, "due", len(m.o.due(queue)) > 0, len(due.Slots) > 0)
+		slots := map[model.Slot]bool{}
+		for _, is := range m.o.dueIn(queue, allSlots(agreed)) {
+			slots[is.Key.Slot] = true
+		}
+		want := model.Due{Slots: slices.Sorted(maps.Keys(slots)), Misplaced: len(m.o.misplaced(queue, agreed.KeyID)) > 0}
+		slices.Sort(due.Slots)
+		m.same(t, "due", want, due)
 		m.compareList(t, queue, model.AnyState, 100)
 	}
 	for _, id := range m.instances {
