@@ -8,7 +8,7 @@ ALONE := /test/crash$$|/test/cluster$$|/bench$$
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help services services-stop build test test-short lint vuln fuzz bench bench-queue soak docs docs-check
+.PHONY: help services services-stop build test test-short lint vuln fuzz bench bench-queue soak cluster docs docs-check
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\$$/, "$$", $$2); printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench: build ## measure throughput and latency beside a bare handler, as a table
 
 bench-queue: ## measure how fast a backlog is worked off, beside River; BENCH="-help" lists flags
 	scripts/services run sh -c 'cd bench/queue && go run . $(BENCH)'
+
+cluster: build ## three instances and a load in one terminal: kill, freeze and restart them; PLAY="-help" lists flags
+	scripts/services run go run ./playground $(PLAY)
 
 soak: ## run the long form of the crash tests (hours)
 	POSTHOUSE_SOAK=1 scripts/services run go test ./test/crash -count=1 -timeout 0 -v

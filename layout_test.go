@@ -53,6 +53,7 @@ var layout = []room{
 		"it turns flags into a configuration, and answers into text", []string{"github.com/alecthomas/kong"}},
 	{"internal/testdb", nil, "it is for tests", nil},
 	{"test/...", []string{"..."}, "tests of the whole may use all of it", nil},
+	{"playground", nil, "it uses posthouse as everybody does: from outside", nil},
 	{"bench/...", []string{"..."}, "measurements of the whole may use all of it", nil},
 }
 

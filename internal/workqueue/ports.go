@@ -58,7 +58,7 @@ type Locker interface {
 }
 
 // Held is a lock of a Locker.
-type Held interface {
+type Held = interface {
 	// Lost is closed when the lock is not this process's any more.
 	Lost() <-chan struct{}
 	// Release lets go. Calling it again, or after a loss, does nothing.
