@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -290,7 +291,7 @@ func TestWriterTellsDuplicates(t *testing.T) {
 			if err := keepAll(w, time.Minute, duplicable(1, "k", "x"))[0]; err != nil {
 				t.Error(err)
 			}
-			if err := keepAll(w, time.Minute, duplicable(1, "k", "x"))[0]; err != ErrDuplicate {
+			if err := keepAll(w, time.Minute, duplicable(1, "k", "x"))[0]; !errors.Is(err, ErrDuplicate) {
 				t.Error(err)
 			}
 			if n := len(keeper.all()); n != 1 {
@@ -332,7 +333,7 @@ func TestWriterTellsDuplicates(t *testing.T) {
 				switch {
 				case err == nil:
 					nils++
-				case err == ErrDuplicate:
+				case errors.Is(err, ErrDuplicate):
 					duplicates++
 				case model.CodeOf(err) == model.CodeRejected:
 					refused++
@@ -370,10 +371,10 @@ func (k *oddKeeper) PutMessages(context.Context, model.Put, []model.NewMessage) 
 func countErrors(t *testing.T, errs []error) (nils, duplicates int) {
 	t.Helper()
 	for _, err := range errs {
-		switch err {
-		case nil:
+		switch {
+		case err == nil:
 			nils++
-		case ErrDuplicate:
+		case errors.Is(err, ErrDuplicate):
 			duplicates++
 		default:
 			t.Error(err)
