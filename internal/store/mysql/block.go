@@ -14,21 +14,29 @@ import (
 // maxWindows bounds how much blocked work one claim looks at.
 const maxWindows = 8
 
-// postponed is work that becomes due with one before it.
-type postponed struct {
-	seq   model.Seq
-	dueAt model.Micros
-}
-
-// unblocked chooses due work of which nothing unfinished of its key comes
-// before it, but what is chosen with it, and says what is to be postponed. Keys
-// that are held are those of which nothing more may be chosen.
-func (cl *claim) unblocked(window []place, held map[int64]bool) (chosen []place, late []postponed, err error) {
-	keys, err := cl.loadKeys(window)
+// takeUnblocked claims those works of the window of which nothing unfinished of
+// their key comes before them, but what is claimed with them. The works are
+// locked before that is looked up: what is not locked by then is in its own
+// state, or in somebody else's hands, and holds up what comes after it.
+func (cl *claim) takeUnblocked(window []place, held map[int64]bool) error {
+	due, keys, may, err := cl.lockWindow(window)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	for _, at := range window {
+	var todo script
+	if !may {
+		return cl.finish(&todo, nil)
+	}
+	ours := make(map[model.Seq]bool, len(due))
+	for _, at := range due {
+		ours[at.seq] = true
+	}
+	for _, u := range keys {
+		u.sum(ours)
+	}
+	var chosen []place
+	var late []place
+	for _, at := range due {
 		if at.hash == 0 {
 			chosen = append(chosen, at)
 			continue
@@ -38,27 +46,30 @@ func (cl *claim) unblocked(window []place, held map[int64]bool) (chosen []place,
 			cl.without = append(cl.without, at.hash)
 		}
 		if before.latest > at.dueAt {
-			late = append(late, postponed{seq: at.seq, dueAt: before.latest})
+			late = append(late, place{seq: at.seq, dueAt: before.latest})
 		}
-		if before.processing || before.latest > at.dueAt || before.earliest < cl.p.Floor {
+		if before.foreign || before.latest > at.dueAt {
 			held[at.hash] = true
 		}
 		if !held[at.hash] {
 			chosen = append(chosen, at)
 		}
 	}
-	return chosen, late, nil
+	seqs := seqsOf(chosen[:min(len(chosen), cl.p.Limit)])
+	postpone(&todo, late)
+	if len(seqs) > 0 {
+		cl.claimThose(&todo, `w.seq IN (`+list(seqs)+`) AND w.state = 0`)
+	}
+	return cl.finish(&todo, seqs)
 }
 
 // sofar sums up the unfinished work of a key up to seq.
 type sofar struct {
-	seq              model.Seq
-	processing       bool
-	latest, earliest model.Micros // due_at of what is pending
+	seq        model.Seq
+	processing bool
+	foreign    bool         // some of it is not locked by this claim
+	latest     model.Micros // due_at of what is pending
 }
-
-// nothing is what there is before the first.
-var nothing = sofar{latest: math.MinInt64, earliest: math.MaxInt64}
 
 // unfinished is the work of one key, by seq.
 type unfinished []sofar
@@ -67,61 +78,81 @@ type unfinished []sofar
 func (u unfinished) before(seq model.Seq) sofar {
 	n := sort.Search(len(u), func(i int) bool { return u[i].seq >= seq })
 	if n == 0 {
-		return nothing
+		return sofar{latest: math.MinInt64}
 	}
 	return u[n-1]
 }
 
-// loadKeys loads the first unfinished works of the keys in the window, of each
-// key as many at least as it has in there, up to the last of the window. That is
-// enough: if none of them holds a candidate up, they are due before it, so they
-// are all in the window, and so they are all there is before it.
-func (cl *claim) loadKeys(window []place) (map[int64]unfinished, error) {
+// sum makes of single works what there is up to each.
+func (u unfinished) sum(ours map[model.Seq]bool) {
+	slices.SortFunc(u, func(a, b sofar) int { return cmp.Compare(a.seq, b.seq) })
+	for i := range u {
+		u[i].foreign = u[i].processing || !ours[u[i].seq]
+		if i > 0 {
+			u[i].processing = u[i].processing || u[i-1].processing
+			u[i].foreign = u[i].foreign || u[i-1].foreign
+			u[i].latest = max(u[i].latest, u[i-1].latest)
+		}
+	}
+}
+
+// lockWindow locks those of the window that are still as they were seen, and
+// loads the first unfinished works of their keys, of each key as many at least
+// as it has in the window, up to the last of the window. That is enough: if none
+// of them holds a candidate up, they are due before it, so they are all in the
+// window, and so they are all there is before it.
+func (cl *claim) lockWindow(window []place) (due []place, keys map[int64]unfinished, may bool, err error) {
 	wanted := map[int64]int{}
 	var last model.Seq
 	for _, at := range window {
+		last = max(last, at.seq)
 		if at.hash != 0 {
 			wanted[at.hash]++
-			last = max(last, at.seq)
 		}
 	}
-	keys := make(map[int64]unfinished, len(wanted))
+	keys = make(map[int64]unfinished, len(wanted))
 	rest := slices.Sorted(maps.Keys(wanted))
-	for page := 0; len(rest) > 0; page++ {
-		var look script
-		var scans []func(*sql.Rows) error
-		if page == 0 {
-			look.add(`SELECT key_hash, min(seq) FROM posthouse_work FORCE INDEX (posthouse_work_key)
-				WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 1 AND seq <= ? GROUP BY key_hash`, cl.p.Queue, last)
+	var todo script
+	cl.lockOwner(&todo)
+	todo.add(`SELECT @may`)
+	todo.add(`SELECT w.slot, w.due_at, w.seq, w.key_hash FROM posthouse_work w FORCE INDEX (PRIMARY)
+		WHERE ` + cl.stillDue(seqsOf(window)) + ` ORDER BY w.seq FOR UPDATE`)
+	scans := []func(*sql.Rows) error{
+		func(rows *sql.Rows) error { return into(rows, &may) },
+		scanPlace(&due, span{queue: cl.p.Queue}),
+	}
+	if len(rest) > 0 {
+		todo.add(`SELECT key_hash, min(seq) FROM posthouse_work FORCE INDEX (posthouse_work_key)
+			WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 1 AND seq <= ? GROUP BY key_hash`, cl.p.Queue, last)
+		scans = append(scans, func(rows *sql.Rows) error {
+			var hash int64
+			is := sofar{processing: true, latest: math.MinInt64}
+			err := into(rows, &hash, &is.seq)
+			keys[hash] = append(keys[hash], is)
+			return err
+		})
+	}
+	for {
+		// Seldom more than the window and what holds it up.
+		most, found, ofLast, lastHash := max(1024, 4*len(window)), 0, 0, int64(0)
+		if len(rest) > 0 {
+			todo.add(`SELECT key_hash, seq, due_at FROM posthouse_work FORCE INDEX (posthouse_work_key)
+				WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 0 AND seq <= ? ORDER BY key_hash, state, seq LIMIT ?`,
+				cl.p.Queue, last, most)
 			scans = append(scans, func(rows *sql.Rows) error {
 				var hash int64
-				is := sofar{processing: true, latest: nothing.latest, earliest: nothing.earliest}
-				err := into(rows, &hash, &is.seq)
+				var is sofar
+				err := into(rows, &hash, &is.seq, &is.latest)
 				keys[hash] = append(keys[hash], is)
+				if hash != lastHash {
+					lastHash, ofLast = hash, 0
+				}
+				found, ofLast = found+1, ofLast+1
 				return err
 			})
 		}
-		// Seldom more than the window and what holds it up.
-		most := max(1024, 4*len(window))
-		look.add(`SELECT key_hash, seq, due_at FROM posthouse_work FORCE INDEX (posthouse_work_key)
-			WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 0 AND seq <= ? ORDER BY key_hash, state, seq LIMIT ?`,
-			cl.p.Queue, last, most)
-		found, ofLast := 0, 0
-		lastHash := int64(0)
-		err := cl.c.query(&look, append(scans, func(rows *sql.Rows) error {
-			var hash int64
-			var is sofar
-			err := into(rows, &hash, &is.seq, &is.latest)
-			is.earliest = is.latest
-			keys[hash] = append(keys[hash], is)
-			if hash != lastHash {
-				lastHash, ofLast = hash, 0
-			}
-			found, ofLast = found+1, ofLast+1
-			return err
-		})...)
-		if err != nil {
-			return nil, err
+		if err = cl.c.query(&todo, scans...); err != nil {
+			return nil, nil, false, err
 		}
 		if found < most {
 			break
@@ -132,36 +163,27 @@ func (cl *claim) loadKeys(window []place) (map[int64]unfinished, error) {
 		} else { // it is read again, and is the first then
 			keys[lastHash] = keys[lastHash][:len(keys[lastHash])-ofLast]
 		}
-		rest = rest[next:]
+		todo, scans = script{}, nil
+		if rest = rest[next:]; len(rest) == 0 {
+			break
+		}
 	}
-	for _, u := range keys {
-		u.sum()
-	}
-	return keys, nil
-}
-
-// sum makes of single works what there is up to each.
-func (u unfinished) sum() {
-	slices.SortFunc(u, func(a, b sofar) int { return cmp.Compare(a.seq, b.seq) })
-	for i := 1; i < len(u); i++ {
-		u[i].processing = u[i].processing || u[i-1].processing
-		u[i].latest = max(u[i].latest, u[i-1].latest)
-		u[i].earliest = min(u[i].earliest, u[i-1].earliest)
-	}
+	slices.SortFunc(due, place.compare)
+	return due, keys, may, nil
 }
 
 // postpone lets pending work become due later, in the order of seq.
-func postpone(todo *script, late []postponed) {
+func postpone(todo *script, late []place) {
 	if len(late) == 0 {
 		return
 	}
-	slices.SortFunc(late, func(a, b postponed) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(late, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	seqs, dueAt := make([]model.Seq, len(late)), make([]model.Micros, len(late))
 	for i := range late {
 		seqs[i], dueAt[i] = late[i].seq, late[i].dueAt
 	}
 	todo.add(`UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.due_at = ` + pick(seqs, dueAt) + `
-		WHERE @may = 1 AND w.seq IN (` + list(seqs) + `) AND w.state = 0`)
+		WHERE w.seq IN (` + list(seqs) + `) AND w.state = 0`)
 }
 
 // pick is an expression for the value that stands where the seq of work w does

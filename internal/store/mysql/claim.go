@@ -42,6 +42,10 @@ type claim struct {
 	reading bool    // in a transaction that only reads
 }
 
+// spare is how many works more than its limit a shared claim reads, in place of
+// those that others are claiming.
+const spare = 64
+
 // run looks at windows of due work until one has something to take.
 func (cl *claim) run() error {
 	p := cl.p
@@ -49,30 +53,23 @@ func (cl *claim) run() error {
 	switch {
 	case p.Block:
 		size, windows = max(4*p.Limit, 64), maxWindows
-	case p.Shared:
-		windows = claimPages
+	case p.Shared && p.Limit > 0:
+		size, windows = p.Limit+min(max(p.Limit, 8), spare), claimPages
 	}
-	held := map[int64]bool{}
+	held := map[int64]bool{} // keys of which nothing more may be chosen
 	for range windows {
 		window, err := cl.window(size)
 		if err != nil || len(window) == 0 {
 			return err
 		}
 		cl.after = window[len(window)-1]
-		chosen := window
-		var late []postponed
-		if p.Block {
-			if chosen, late, err = cl.unblocked(window, held); err != nil {
-				return err
-			}
-			chosen = chosen[:min(len(chosen), p.Limit)]
-		}
-		if len(chosen) > 0 || len(late) > 0 {
-			if p.Shared {
-				err = cl.takeUnlocked(seqsOf(chosen))
-			} else {
-				err = cl.take(seqsOf(chosen), late)
-			}
+		switch {
+		case p.Block:
+			err = cl.takeUnblocked(window, held)
+		case p.Shared:
+			err = cl.takeUnlocked(window)
+		default:
+			err = cl.take(seqsOf(window))
 		}
 		if err != nil || len(cl.claimed.Works) > 0 || cl.claimed.Outdated || len(window) < size {
 			return err
@@ -172,45 +169,54 @@ const claimWork = `UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.state = 1
 	w.started_at = CASE WHEN ? = 0 OR (w.lost > 0 AND w.retry_count >= ?) THEN 0 ELSE @now END WHERE `
 
 // take claims those of the works that are still as they were seen, and waits for
-// whoever has one locked. Those that are late are postponed.
-func (cl *claim) take(seqs []model.Seq, late []postponed) error {
-	p := cl.p
+// whoever has one locked.
+func (cl *claim) take(seqs []model.Seq) error {
 	var take script
 	cl.lockOwner(&take)
-	postpone(&take, late)
-	if len(seqs) > 0 {
-		take.add(claimWork+cl.stillDue(seqs), p.Token, p.Owner, p.Start, p.AloneFrom)
-	}
-	take.add(`COMMIT`)
+	cl.claimThose(&take, cl.stillDue(seqs))
 	return cl.finish(&take, seqs)
 }
 
-// takeUnlocked claims those of the works that are still as they were seen and
-// that nobody else is claiming.
-func (cl *claim) takeUnlocked(seqs []model.Seq) error {
+func (cl *claim) claimThose(take *script, which string) {
 	p := cl.p
+	take.add(`UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.state = 1, w.token = ?, w.owner = ?,
+		w.started_at = CASE WHEN ? = 0 OR (w.lost > 0 AND w.retry_count >= ?) THEN 0 ELSE @now END
+		WHERE `+which, p.Token, p.Owner, p.Start, p.AloneFrom)
+}
+
+// takeUnlocked claims the first of the works that are still as they were seen
+// and that nobody else is claiming.
+func (cl *claim) takeUnlocked(window []place) error {
 	var free []model.Seq
 	may := false
-	var lock script
-	cl.lockOwner(&lock)
-	lock.add(`SELECT w.seq FROM posthouse_work w FORCE INDEX (PRIMARY) WHERE ` + cl.stillDue(seqs) + ` FOR UPDATE SKIP LOCKED`)
-	lock.add(`SELECT @may`)
-	err := cl.c.query(&lock, scanID(&free), func(rows *sql.Rows) error { return into(rows, &may) })
-	if err != nil {
-		return err
+	var todo script
+	cl.lockOwner(&todo)
+	for len(window) > 0 && len(free) < cl.p.Limit {
+		some := window[:min(cl.p.Limit-len(free), len(window))]
+		window = window[len(some):]
+		todo.add(`SELECT w.seq FROM posthouse_work w FORCE INDEX (PRIMARY) WHERE ` + cl.stillDue(seqsOf(some)) + ` FOR UPDATE SKIP LOCKED`)
+		todo.add(`SELECT @may`)
+		err := cl.c.query(&todo, scanID(&free), func(rows *sql.Rows) error { return into(rows, &may) })
+		if err != nil {
+			return err
+		}
+		todo = script{}
+		if !may {
+			break
+		}
 	}
-	var take script
 	if len(free) > 0 {
-		take.add(claimWork+`w.seq IN (`+list(free)+`) AND w.state = 0`, p.Token, p.Owner, p.Start, p.AloneFrom)
+		slices.Sort(free)
+		cl.claimThose(&todo, `w.seq IN (`+list(free)+`) AND w.state = 0`)
 	}
-	take.add(`COMMIT`)
-	return cl.finish(&take, free)
+	return cl.finish(&todo, free)
 }
 
 // finish sends what ends the transaction, and reads back what was claimed: from
 // then on the claim must not be tried again.
 func (cl *claim) finish(take *script, seqs []model.Seq) error {
 	committed := false
+	take.add(`COMMIT`)
 	take.add(`SELECT @agreed`)
 	scans := []func(*sql.Rows) error{func(rows *sql.Rows) error {
 		agreed := false
