@@ -48,8 +48,8 @@ type QueueConfig struct {
 	Wants   model.Ordering
 	Handler Handler
 	// KeyOf tells the key of a message that was kept under another agreement. An
-	// error means that it cannot be told: the message then stands with all others
-	// without a key. Default: none can.
+	// error means that this process cannot tell any: it claims nothing until
+	// another one has placed what waits. Default: all have one key.
 	KeyOf         func(model.Agreed, *model.Message) (model.Key, error)
 	Policy        model.RetryPolicy // MaxRetry is taken as it is; OrphanAfter default 5m; Backoff default 30s, 2m, 10m
 	RoundInterval time.Duration     // longest wait when nothing is due; default 2s

@@ -241,6 +241,28 @@ func TestKeyed(t *testing.T) {
 			wantOrderPerKey(t, r.calls(), true)
 		})
 	})
+	t.Run("IN-22 who cannot tell keys claims nothing until another has", func(t *testing.T) {
+		inBubble(t, nil, func(t *testing.T, r *rig) {
+			r.put(nil, keyedBodies(4, 4)...)
+			keyed(8, false)(&r.cfg)
+			r.register()
+			r.cfg.KeyOf = func(model.Agreed, *model.Message) (model.Key, error) { return model.Key{}, errors.New("cannot") }
+			a := r.engine()
+			defer a.Stop()
+			time.Sleep(30 * time.Second)
+			if n := len(r.calls()); n != 0 {
+				t.Errorf("%d began", n)
+			}
+			if err := a.Check(); err == nil {
+				t.Error("the instance says that it is ready")
+			}
+			r.cfg.KeyOf = keyOfBody
+			b := r.engine()
+			defer b.Stop()
+			r.untilDone(time.Minute)
+			wantOrderPerKey(t, r.calls(), false)
+		})
+	})
 	t.Run("IN-15 timeouts trip one partition and not the others", func(t *testing.T) {
 		inBubble(t, func(q *QueueConfig) {
 			keyed(16, false)(q)

@@ -28,6 +28,7 @@ type queue struct {
 	slots   chan struct{} // one token for each execution, or keyed partition, that may run
 
 	failing trouble     // calls of the store
+	placed  trouble     // placing what was kept under another agreement
 	gone    atomic.Bool // a loop has ended without being told to
 	streak  atomic.Int64
 
@@ -125,6 +126,9 @@ func (q *queue) check() error {
 			return fmt.Errorf("a claim loop has been waiting for the store since %s", time.Unix(0, since).UTC().Format(time.RFC3339))
 		}
 	}
+	if since, ok := q.placed.longerThan(failingAfter); ok && q.enabled.Load() {
+		return fmt.Errorf("waiting messages could not be placed by their keys since %s", since.UTC().Format(time.RFC3339))
+	}
 	if since, ok := q.failing.longerThan(failingAfter); ok && q.enabled.Load() {
 		return fmt.Errorf("every call of the store or the lock has failed since %s", since.UTC().Format(time.RFC3339))
 	}
@@ -149,14 +153,14 @@ func (q *queue) place(l *lane) error {
 			}
 			placed := make([]model.Placed, len(messages))
 			for i := range messages {
-				key, err := q.cfg.KeyOf(l.agreed, &messages[i])
-				if err != nil {
-					key = l.agreed.KeyOf(nil)
+				placed[i].Seq = messages[i].Seq
+				if placed[i].Key, err = q.cfg.KeyOf(l.agreed, &messages[i]); err != nil {
+					return err
 				}
-				placed[i] = model.Placed{Seq: messages[i].Seq, Key: key}
 			}
 			return q.e.store.Place(ctx, q.id(), placed)
 		})
+		q.placed.tell(err)
 		if err != nil {
 			return err
 		}
