@@ -35,17 +35,17 @@ func runRolling(t *testing.T, e running.Engine) {
 	}
 	var answers running.Answers
 	load := c.pushes(running.LoadConfig{
-		Writing: running.Keyed(keyOf), Sources: []string{"serial", "keyed", "parallel"}, Connections: 24, Pause: 50 * time.Millisecond, Answered: answers.Add,
+		Writing: running.Keyed(keyOf), Sources: []string{"serial", "keyed", "parallel"}, Connections: 24, Pause: 200 * time.Millisecond, Answered: answers.Add,
 	})
 	load.Grant(1 << 30)
-	awaitCount(t, target, 500)
+	awaitCount(t, target, 200)
 	for range scale(1, 10) {
 		for _, s := range c.all {
 			ups := living[s.Door]
 			ups[len(ups)-1].to = time.Now()
 			c.restart(s)
 			living[s.Door] = append(ups, up{from: time.Now()})
-			awaitCount(t, target, 200)
+			awaitCount(t, target, 100)
 		}
 	}
 	for _, ups := range living {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"reflect"
@@ -46,7 +47,7 @@ func runSerial(t *testing.T, cfg running.Config) {
 	t.Helper()
 	thawed := make(chan struct{})
 	target := running.NewTarget(t, running.Binary, func(ctx context.Context, x running.Execution) int {
-		wait := time.After(3 * time.Millisecond)
+		wait := time.After(2 * time.Millisecond)
 		if x.Source == frozen && x.Number == 0 && x.Attempt == 1 {
 			wait = nil
 		}
@@ -59,12 +60,12 @@ func runSerial(t *testing.T, cfg running.Config) {
 	})
 	cfg.Sources = []running.Source{
 		{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 50},
-		{Name: frozen, Order: "serial", Target: target.URL, MaxRetry: 50, Timeout: 40 * time.Second, OrphanAfter: 3 * time.Minute},
+		{Name: frozen, Order: "serial", Target: target.URL, MaxRetry: 50, Timeout: 40 * time.Second, OrphanAfter: 4 * time.Minute},
 	}
 	c := launch(t, 3, cfg)
-	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 60 * time.Millisecond})
+	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 150 * time.Millisecond})
 	load.Grant(1 << 30)
-	awaitCount(t, target, scale(300, 5000))
+	awaitCount(t, target, scale(200, 5000))
 	inFlight := map[running.Claimed]bool{}
 
 	for range scale(2, 20) {
@@ -212,7 +213,7 @@ func runRedis(t *testing.T, e running.Engine) {
 	redis := testdb.Own(t, "redis")
 	target := running.NewTarget(t, running.Binary, func(ctx context.Context, _ running.Execution) int {
 		select {
-		case <-time.After(3 * time.Millisecond):
+		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
 		}
 		return http.StatusOK
@@ -220,7 +221,7 @@ func runRedis(t *testing.T, e running.Engine) {
 	cfg := running.Config{Store: e.Fresh(t), Redis: redis.URL, Sources: []running.Source{{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 50}}}
 	c := launch(t, 3, cfg)
 	var answers running.Answers
-	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 100 * time.Millisecond, Answered: answers.Add})
+	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 200 * time.Millisecond, Answered: answers.Add})
 	load.Grant(1 << 30)
 	awaitCount(t, target, 200)
 
@@ -287,19 +288,31 @@ func stopRedis(t *testing.T, c *instances, redis *testdb.Server, target *running
 	}
 	acknowledged := load.Acknowledged()
 	<-time.After(time.Second)
-	if more := load.Acknowledged() - acknowledged; more < 50 {
+	if more := load.Acknowledged() - acknowledged; more < 20 {
 		t.Errorf("%d pushes were acknowledged in a second without Redis", more)
 	}
 	before := target.Count()
+	answers := make(chan time.Time, 1)
+	go func() {
+		for {
+			conn, err := net.DialTimeout("tcp", strings.TrimSuffix(strings.TrimPrefix(redis.URL, "redis://"), "/0"), time.Second)
+			if err == nil {
+				answers <- time.Now()
+				_ = conn.Close()
+				return
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}()
 	redis.Start(t)
-	back := time.Now()
+	back := <-answers
 	running.Eventually(t, 20*time.Second, "consuming goes on", func() error {
 		if target.Count() == before {
 			return errNotYet
 		}
 		return nil
 	})
-	took := time.Since(back)
+	took := target.Record()[before].At.Sub(back)
 	t.Logf("consuming went on %v after Redis was back", took.Round(time.Millisecond))
 	if took > running.Lease+roundInterval+haste {
 		t.Errorf("%v after Redis was back, want a lease", took)

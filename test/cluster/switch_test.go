@@ -57,7 +57,7 @@ func runSwitch(t *testing.T, e running.Engine) {
 		for {
 			select {
 			case <-tick.C:
-				load.Grant(3)
+				load.Grant(2)
 			case <-more:
 				return
 			}
