@@ -84,6 +84,8 @@ func (m *machine) run(t *rapid.T) {
 		"put again":   m.putAgain,
 		"claim":       m.claim,
 		"claim more":  m.claim, // twice as often as the others
+		"crowd":       m.crowd,
+		"crowd more":  m.crowd,
 		"start":       m.start,
 		"unstart":     m.unstart,
 		"give back":   m.giveBack,
@@ -143,20 +145,20 @@ func (m *machine) put(t *rapid.T) {
 	var messages []model.NewMessage
 	for range rapid.IntRange(1, 4).Draw(t, "messages") {
 		body := rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body")
-		messages = append(messages, m.message(t, string(body)))
+		messages = append(messages, m.message(t, m.queue(t), string(body)))
 	}
 	m.keep(t, how, messages)
 }
 
 // message is a new one of a queue and of one of a few keys.
-func (m *machine) message(t *rapid.T, body string) model.NewMessage {
-	message := newMessage(m.queue(t), body)
-	message.Key = m.key(t, message.Source)
+func (m *machine) message(t *rapid.T, queue model.SourceID, body string) model.NewMessage {
+	message := newMessage(queue, body)
+	message.Key = m.key(t, queue)
 	return message
 }
 
 func (m *machine) key(t *rapid.T, queue model.SourceID) model.Key {
-	return m.agreed.get(queue).KeyOf([]byte(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "key")))
+	return m.agreed.get(queue).KeyOf([]byte(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")))
 }
 
 // putAgain mixes messages that are known with a new one.
@@ -164,7 +166,7 @@ func (m *machine) putAgain(t *rapid.T) {
 	if len(m.o.messages) == 0 {
 		t.Skip("nothing was put")
 	}
-	messages := []model.NewMessage{m.message(t, "new")}
+	messages := []model.NewMessage{m.message(t, m.queue(t), "new")}
 	for range rapid.IntRange(1, 4).Draw(t, "messages") {
 		messages = append(messages, rapid.SampledFrom(m.o.messages).Draw(t, "message").NewMessage)
 	}
@@ -208,8 +210,21 @@ func (m *machine) sameWork(t *rapid.T, want []*truth, got []model.Work) {
 	}
 }
 
-func (m *machine) claim(t *rapid.T) {
-	p := model.ClaimParams{Queue: m.queue(t), Owner: m.instance(t), Token: newToken(), Limit: rapid.IntRange(1, 4).Draw(t, "limit"),
+func (m *machine) claim(t *rapid.T) { m.claimOf(t, m.queue(t)) }
+
+// crowd puts and claims where keys block, so that some are kept back.
+func (m *machine) crowd(t *rapid.T) {
+	queue := m.queues[len(m.queues)-1]
+	var messages []model.NewMessage
+	for range rapid.IntRange(1, 3).Draw(t, "messages") {
+		messages = append(messages, m.message(t, queue, "crowd"))
+	}
+	m.keep(t, model.PutPending, messages)
+	m.claimOf(t, queue)
+}
+
+func (m *machine) claimOf(t *rapid.T, queue model.SourceID) {
+	p := model.ClaimParams{Queue: queue, Owner: m.instance(t), Token: newToken(), Limit: rapid.IntRange(1, 4).Draw(t, "limit"),
 		Start: rapid.Bool().Draw(t, "start"), AloneFrom: rapid.IntRange(0, 2).Draw(t, "alone from")}
 	agreed := m.agreed.get(p.Queue)
 	p.Generation, p.KeyID, p.Block, p.Slots = agreed.Generation, agreed.KeyID, agreed.Block, allSlots(agreed)

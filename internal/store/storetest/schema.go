@@ -1,15 +1,19 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
 
 func (h Harness) schema(t *testing.T) {
 	t.Run("up, down and up again", h.upDownUp)
+	t.Run("IN-22 work and sources of the first version are kept by the second, there and back", h.secondVersion)
 	t.Run("many at once apply each version once", h.migratorsAtOnce)
 	t.Run("a schema from the future is refused and not touched", h.newerSchema)
 	t.Run("IN-25 a ping notices that a table is missing, and that it is back", h.missingTable)
@@ -73,6 +77,50 @@ func (h Harness) upDownUp(t *testing.T) {
 				k.Errorf("round %d: posthouse_%s is still there", round, table)
 			}
 		}
+	}
+}
+
+// secondVersion goes back to the schema that knew no keys, and on again, with
+// work in it.
+func (h Harness) secondVersion(t *testing.T) {
+	k := h.kit(t)
+	source, owner := k.ordered(serial), k.instance()
+	messages := k.put(source.ID, 3)
+	work := k.claimStarted(source.ID, owner, 2)
+	k.settle(model.SettleFailed, work[0])
+	k.take(source.ID, owner)
+	for {
+		undone, err := k.MigrateDown(k.ctx())
+		k.must(err)
+		if undone == 2 {
+			break
+		}
+	}
+	if holder := model.InstanceID(k.number(fmt.Sprintf(`SELECT holder FROM posthouse_lease WHERE queue = %d`, source.ID))); holder != owner {
+		k.Errorf("the queue is held by %d, want %d", holder, owner)
+	}
+	_, err := k.MigrateUp(k.ctx())
+	k.must(err)
+	sources, err := k.Sources(k.ctx())
+	k.must(err)
+	if diff := cmp.Diff([]model.Source{{ID: source.ID, Name: source.Name, Enabled: true}}, sources); diff != "" {
+		k.Errorf("nothing is agreed: %s", diff)
+	}
+	sources, err = k.Register(k.ctx(), []model.SourceSpec{{Name: source.Name, Policy: policy, Wants: serial}})
+	k.must(err)
+	k.wantAgreed("registered", sources[0].Agreed, 1, serial)
+	k.agreed.set(sources...)
+	next := k.instance()
+	k.leave(owner)
+	if got := k.take(source.ID, next); !got.Held {
+		k.Errorf("the partition is taken as %+v", got)
+	}
+	if orphans := k.orphansOf(source.ID); len(orphans) != 1 || orphans[0].Seq != work[1].Seq || orphans[0].Key != (model.Key{}) {
+		k.Errorf("orphans %+v", orphans)
+	}
+	k.wantState(messages[0].ID, model.Failed)
+	if again := k.claimStarted(source.ID, next, 5); len(again) != 1 || again[0].Message.ID != messages[2].ID {
+		k.Errorf("claimed %+v", again)
 	}
 }
 
