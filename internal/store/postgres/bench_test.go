@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -44,45 +46,65 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// BenchmarkWork claims, starts and settles in batches of 64.
+// BenchmarkWork claims, starts and settles in batches, and says what each takes
+// for one message.
 func BenchmarkWork(b *testing.B) {
-	for name, atOnce := range map[string]bool{"claim started": true, "claim and start": false} {
-		b.Run(name, func(b *testing.B) {
-			ctx := b.Context()
-			s, source := benchStore(b)
-			if err := s.JoinInstance(ctx, 1, "bench", 1e9, nil); err != nil {
-				b.Fatal(err)
-			}
-			token := model.Token(1)
-			for b.Loop() {
-				b.StopTimer()
-				benchPut(b, s, source)
-				b.StartTimer()
-				token++
-				claimed, err := s.ClaimWork(ctx, model.ClaimParams{
-					Queue: source, Owner: 1, Token: token, Limit: benchBatch, Generation: 1, Slots: []model.Slot{0}, Shared: true,
-					Start: atOnce, AloneFrom: 3,
-				})
-				work := claimed.Works
-				if err == nil && !atOnce {
-					all := make([]model.Seq, len(work))
-					for i, w := range work {
-						all[i] = w.Seq
-					}
-					work, err = s.StartWork(ctx, model.StartParams{Token: token, Seqs: all})
-				}
-				if err != nil || len(work) != benchBatch {
-					b.Fatal(err, len(work))
-				}
-				settlements := make([]model.Settlement, len(work))
-				for i, w := range work {
-					settlements[i] = model.Settlement{Seq: w.Seq, Queue: source, Token: token, Kind: model.SettleSuccess, StartedAt: w.StartedAt, Duration: 1000}
-				}
-				if _, err := s.Settle(ctx, settlements); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "rows/s")
-		})
+	for _, size := range []int{64, 1000} {
+		b.Run(fmt.Sprintf("claim started, %d", size), func(b *testing.B) { benchWork(b, size, true) })
 	}
+	b.Run("claim and start, 64", func(b *testing.B) { benchWork(b, 64, false) })
+}
+
+func benchWork(b *testing.B, size int, atOnce bool) {
+	ctx := b.Context()
+	s, source := benchStore(b)
+	if err := s.JoinInstance(ctx, 1, "bench", 1e9, nil); err != nil {
+		b.Fatal(err)
+	}
+	var claims, starts, settles time.Duration
+	took := func(sum *time.Duration, begun time.Time) { *sum += time.Since(begun) }
+	token := model.Token(1)
+	for b.Loop() {
+		b.StopTimer()
+		for range (size + benchBatch - 1) / benchBatch {
+			benchPut(b, s, source)
+		}
+		b.StartTimer()
+		token++
+		begun := time.Now()
+		claimed, err := s.ClaimWork(ctx, model.ClaimParams{
+			Queue: source, Owner: 1, Token: token, Limit: size, Generation: 1, Slots: []model.Slot{0}, Shared: true,
+			Start: atOnce, AloneFrom: 3,
+		})
+		work := claimed.Works
+		took(&claims, begun)
+		if err == nil && !atOnce {
+			begun = time.Now()
+			all := make([]model.Seq, len(work))
+			for i, w := range work {
+				all[i] = w.Seq
+			}
+			work, err = s.StartWork(ctx, model.StartParams{Token: token, Seqs: all})
+			took(&starts, begun)
+		}
+		if err != nil || len(work) != size {
+			b.Fatal(err, len(work))
+		}
+		begun = time.Now()
+		settlements := make([]model.Settlement, len(work))
+		for i, w := range work {
+			settlements[i] = model.Settlement{Seq: w.Seq, Queue: source, Token: token, Kind: model.SettleSuccess, StartedAt: w.StartedAt, Duration: 1000}
+		}
+		if _, err := s.Settle(ctx, settlements); err != nil {
+			b.Fatal(err)
+		}
+		took(&settles, begun)
+	}
+	each := func(sum time.Duration, unit string) {
+		b.ReportMetric(float64(sum.Microseconds())/float64(b.N*size), unit)
+	}
+	each(claims, "claim-µs/row")
+	each(starts, "start-µs/row")
+	each(settles, "settle-µs/row")
+	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "rows/s")
 }

@@ -30,7 +30,7 @@ import (
 // Parameters: $1 queue, $2 owner, $3 token, $4 the limit, $5 generation, $6 and $7
 // the bounds of the slots, $8 the slot or slots, $9 and $10 the due_at and seq
 // that come before the first that is wanted, $11 whether work starts, $12 alone
-// from. Where there are many slots, $13 is how many rows are looked at in each to
+// from. Where there are many slots, not shared, $13 is how many rows are looked at in each to
 // find out how far to go. Where keys block, $4 is how many rows are looked at,
 // and the last one the limit.
 const (
@@ -61,13 +61,21 @@ const (
 				ORDER BY due_at, seq + 0 LIMIT $13) w
 		), bound AS MATERIALIZED (
 			SELECT coalesce(max(due_at), 9223372036854775807) AS due_at, coalesce(max(seq), 9223372036854775807) AS seq
-			FROM (SELECT due_at, seq FROM few ORDER BY due_at, seq LIMIT 1 OFFSET $4 - 1) furthest
+			FROM (SELECT due_at, seq FROM few ORDER BY due_at, seq LIMIT 1 OFFSET $4::bigint - 1) furthest
 		)`
 	dueMany = `SELECT w.* FROM (SELECT slot FROM few GROUP BY slot) s CROSS JOIN LATERAL (
 			SELECT ctid AS place, due_at, seq, key_hash FROM posthouse_work
 			WHERE queue = $1 AND state = 0 AND slot = s.slot AND (due_at, seq + 0) > ($9, $10)
 			AND (due_at, seq + 0) <= ((SELECT due_at FROM bound), (SELECT seq FROM bound)) AND due_at <= (SELECT t FROM clock)
-			ORDER BY due_at, seq + 0 LIMIT $4 FOR UPDATE SKIP LOCKED) w
+			ORDER BY due_at, seq + 0 LIMIT $4) w
+		ORDER BY w.due_at, w.seq LIMIT $4`
+	// dueManyShared goes no further into each slot than the limit: how many are
+	// locked is not known before.
+	dueManyShared = `SELECT w.* FROM unnest($8::int[]) AS s (slot) CROSS JOIN LATERAL (
+			SELECT ctid AS place, due_at, seq, key_hash FROM posthouse_work
+			WHERE queue = $1 AND state = 0 AND slot = s.slot AND (due_at, seq + 0) > ($9, $10)
+			AND due_at <= (SELECT t FROM clock) AND ` + permitted + `
+			ORDER BY due_at, seq + 0 LIMIT $4` + skipLocked + `) w
 		ORDER BY w.due_at, w.seq LIMIT $4`
 	skipLocked = ` FOR UPDATE SKIP LOCKED`
 
@@ -104,7 +112,7 @@ const (
 	changed = `, changed AS (
 			UPDATE posthouse_work w SET state = 1, token = $3, owner = $2,
 				started_at = CASE WHEN NOT $11 OR (lost > 0 AND retry_count >= $12) THEN 0 ELSE (SELECT t FROM clock) END
-			WHERE ctid = ANY (ARRAY(SELECT place FROM found)) AND state + 0 = 0 AND due_at <= (SELECT t FROM clock)
+			WHERE ctid = ANY (ARRAY(SELECT place FROM found)) AND state + 0 = 0 AND due_at + 0 <= (SELECT t FROM clock)
 			RETURNING ` + workColumns + `
 		)
 		SELECT NOT EXISTS (SELECT 1 FROM source), strays.found, `
@@ -115,6 +123,9 @@ const (
 
 // claimForm says what claims differ in.
 type claimForm struct{ many, shared, block bool }
+
+// few says whether the claim finds out first how far to go.
+func (f claimForm) few() bool { return f.many && !f.shared }
 
 var claimStatements = func() map[claimForm]string {
 	all := map[claimForm]string{}
@@ -130,16 +141,18 @@ var claimStatements = func() map[claimForm]string {
 }()
 
 func (f claimForm) statement() string {
-	sql, due := claimHead, dueOne+skipLocked
-	if f.many {
+	sql, due := claimHead, dueOne
+	switch {
+	case f.few():
 		sql, due = claimHead+few, dueMany
-	}
-	if !f.shared {
-		due = strings.ReplaceAll(due, skipLocked, "")
+	case f.many:
+		due = dueManyShared
+	case f.shared:
+		due = dueOne + skipLocked
 	}
 	if f.block {
 		limit := "$13"
-		if f.many {
+		if f.few() {
 			limit = "$14"
 		}
 		blocks := strings.ReplaceAll(blocks, "%limit", limit)
@@ -211,7 +224,7 @@ func (l *claimLook) claim(ctx context.Context, c conn, form claimForm, p *model.
 	given.int8(int64(l.after.Seq))
 	given.bool(p.Start)
 	given.int4(int32(min(p.AloneFrom, math.MaxInt32)))
-	if form.many {
+	if form.few() {
 		given.int8(int64(l.rows/max(len(p.Slots), 1) + 4))
 	}
 	if form.block {

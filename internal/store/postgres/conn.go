@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"reflect"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,10 +17,28 @@ type conn struct {
 	pgx *pgx.Conn
 	// prepares says whether it may hold prepared statements.
 	prepares bool
-	// local is a statement that every transaction begins with: it sets what
-	// could not be set for the whole connection, which a pooler gives to another
-	// client after each transaction. Empty where nothing is to be set.
+	// local is what every transaction begins with: it sets what could not be set
+	// for the whole connection, which a pooler gives to another client after each
+	// transaction. Empty where nothing is to be set.
 	local string
+}
+
+// checksClients is the first version of PostgreSQL that can notice in the middle
+// of a statement that its client is gone.
+const checksClients = 14
+
+// begin is the statement that a transaction begins with. It says when the
+// server gives up: nobody tells it that ctx has ended.
+func (c conn) begin(ctx context.Context) string {
+	sql := c.local
+	if deadline, ok := ctx.Deadline(); ok {
+		sql += ", " + setLocal("statement_timeout", strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
+	}
+	major, _, _ := strings.Cut(c.pgx.PgConn().ParameterStatus("server_version"), ".")
+	if n, err := strconv.Atoi(major); err == nil && n >= checksClients {
+		sql += ", " + setLocal("client_connection_check_interval", strconv.FormatInt(cancelTimeout.Milliseconds(), 10))
+	}
+	return sql
 }
 
 // query calls scan for every row.
@@ -30,7 +51,7 @@ func (c conn) query(ctx context.Context, scan func(pgx.Rows) error, sql string, 
 	}
 	// What is sent at once is one transaction.
 	batch := &pgx.Batch{}
-	batch.Queue(c.local)
+	batch.Queue(c.begin(ctx))
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return each(scan)(rows, nil) })
 	return c.pgx.SendBatch(ctx, batch).Close()
 }
@@ -60,7 +81,7 @@ func (c conn) exec(ctx context.Context, sql string, args ...any) (int64, error) 
 		return tag.RowsAffected(), err
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(c.local)
+	batch.Queue(c.begin(ctx))
 	var n int64
 	batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
 		n = tag.RowsAffected()
@@ -95,7 +116,7 @@ func (c conn) run(ctx context.Context, sql string, p *params, scan func(*row) er
 		return eachRow(c.pgx.PgConn().ExecParams(ctx, sql, values, p.oids, formats, binaries[:1]), scan)
 	}
 	batch := &pgconn.Batch{}
-	batch.ExecParams(c.local, nil, nil, nil, nil)
+	batch.ExecParams(c.begin(ctx), nil, nil, nil, nil)
 	batch.ExecParams(sql, values, p.oids, formats, binaries[:1])
 	results := c.pgx.PgConn().ExecBatch(ctx, batch)
 	var err error
@@ -134,7 +155,7 @@ func transaction(ctx context.Context, c conn, options pgx.TxOptions, do func(con
 	inner := c
 	inner.local = ""
 	if c.local != "" {
-		_, err = inner.exec(ctx, c.local)
+		_, err = inner.exec(ctx, c.begin(ctx))
 	}
 	if err == nil {
 		err = do(inner)

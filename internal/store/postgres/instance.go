@@ -48,12 +48,33 @@ func join(batch *pgx.Batch, id model.InstanceID, name string, leaseFor model.Mic
 		SELECT $1, $2, t, t + $3, false, 0 FROM (SELECT `+now+` AS t) clock`, id, columns.Text(name), leaseFor)
 }
 
-// LeaveInstance declares an instance dead that has stopped. FOR UPDATE waits for
-// the claims that it has under way.
+// LeaveInstance declares an instance dead that has stopped.
 func (s *Store) LeaveInstance(ctx context.Context, id model.InstanceID) error {
-	_, err := s.exec(ctx, "leave instance", `UPDATE posthouse_instance i SET dead = true, left_started = `+leftStarted+`
-		WHERE id = ANY (ARRAY(SELECT id FROM posthouse_instance WHERE id = $1 AND NOT dead FOR UPDATE)) AND NOT dead`, id)
-	return err
+	return s.write(ctx, "leave instance", func(ctx context.Context, c conn) error {
+		_, err := bury(ctx, c, `SELECT id FROM posthouse_instance WHERE id = $1 AND NOT dead FOR UPDATE`, id)
+		return err
+	})
+}
+
+// bury declares instances dead, which the statement that finds them locks. FOR
+// UPDATE excludes their claims; what they left is counted when it is known that
+// none is under way.
+func bury(ctx context.Context, c conn, find string, id model.InstanceID) (n int64, err error) {
+	err = transaction(ctx, c, pgx.TxOptions{}, func(c conn) error {
+		var dead []int64
+		err := c.query(ctx, func(rows pgx.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			dead = append(dead, id)
+			return err
+		}, find, id)
+		if err != nil || len(dead) == 0 {
+			return err
+		}
+		n, err = c.exec(ctx, `UPDATE posthouse_instance i SET dead = true, left_started = `+leftStarted+` WHERE id = ANY ($1::bigint[])`, dead)
+		return err
+	})
+	return n, err
 }
 
 // Beat renews the lease of a living instance, and buries those whose lease ran
@@ -71,10 +92,8 @@ func (s *Store) Beat(ctx context.Context, p model.HeartbeatParams) (beat model.H
 			return err
 		}
 		// One that is renewed, or claims, at this moment is passed over.
-		n, err = c.exec(ctx, `UPDATE posthouse_instance i SET dead = true, left_started = `+leftStarted+`
-			WHERE id = ANY (ARRAY(SELECT id FROM posthouse_instance WHERE NOT dead AND lease_until < `+now+` AND id <> $1
-				ORDER BY id FOR UPDATE SKIP LOCKED))
-			AND NOT dead`, p.Instance)
+		n, err = bury(ctx, c, `SELECT id FROM posthouse_instance WHERE NOT dead AND lease_until < `+now+` AND id <> $1
+			ORDER BY id FOR UPDATE SKIP LOCKED`, p.Instance)
 		beat.Buried = int(n)
 		return err
 	})

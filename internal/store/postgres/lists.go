@@ -216,8 +216,8 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 				for rows.Next() {
 					var c model.SourceStats
 					var now, oldest model.Micros
-					err := rows.Scan(&c.Source.ID, &c.Source.Name, &c.Source.Enabled, &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
-						&c.Processing, &c.Failed, &c.Success)
+					err := rows.Scan(append(sourceFields(&c.Source), &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
+						&c.Processing, &c.Failed, &c.Success)...)
 					if err != nil {
 						return err
 					}
@@ -235,10 +235,10 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 }
 
 const countAll = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
-	SELECT s.id, s.name, s.enabled, clock.t, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
+	SELECT ` + sourceColumns + `, clock.t, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
 		coalesce(w.processing, 0), coalesce(w.failed, 0),
 		coalesce(c.succeeded, 0)
-	FROM clock, posthouse_source s LEFT JOIN (
+	FROM clock, posthouse_source s ` + withKey + `LEFT JOIN (
 		SELECT source, sum(succeeded)::bigint AS succeeded FROM (
 			SELECT source, succeeded FROM posthouse_counter UNION ALL SELECT source, succeeded FROM posthouse_counted) c
 		GROUP BY source

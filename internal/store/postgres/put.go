@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,8 +43,8 @@ var putStatements = func() map[putForm]string {
 // numbers drawn beforehand each gets.
 //
 // Keys of senders are taken before any message, in their order, and one that
-// another put is taking is waited for. Only messages whose keys were taken, or
-// that have none, are kept. The ids of the former are returned.
+// another put is taking is waited for. Only the messages that have their key by
+// then are kept, and those without one. Who has which is returned.
 func (f putForm) statement() string {
 	numbers := `WITH numbers AS MATERIALIZED (
 			SELECT array(SELECT nextval('posthouse_message_seq') FROM generate_series(1, cardinality($1::int[]))) AS drawn, ` + now + ` AS t
@@ -51,17 +52,18 @@ func (f putForm) statement() string {
 	taken, arrays, names, filter := ``, ``, ``, ``
 	next := 9
 	if f.dedup {
-		taken = `, mine AS (
+		taken = `, owners AS (
 			INSERT INTO posthouse_dedup AS d (source, hash, id, expires_at)
 			SELECT g.source, g.hash, g.id, numbers.t + g.lasts
 			FROM numbers, unnest($10::int[], $11::bytea[], $12::uuid[], $13::bigint[]) AS g (source, hash, id, lasts)
 			ORDER BY g.source, g.hash
-			ON CONFLICT (source, hash) DO UPDATE SET id = excluded.id,
+			ON CONFLICT (source, hash) DO UPDATE SET
+				id = CASE WHEN d.expires_at <= (SELECT t FROM numbers) THEN excluded.id ELSE d.id END,
 				expires_at = CASE WHEN d.expires_at <= (SELECT t FROM numbers) THEN excluded.expires_at ELSE d.expires_at END
-			WHERE d.expires_at <= (SELECT t FROM numbers) OR d.id = excluded.id
-			RETURNING d.id
+			RETURNING d.source, d.hash, d.id
 		)`
-		arrays, names, filter = `, $9::bool[]`, `, twin`, ` WHERE NOT m.twin OR m.id IN (SELECT id FROM mine)`
+		arrays, names = `, $9::bytea[]`, `, hash`
+		filter = ` WHERE m.hash = '' OR (m.source, m.hash, m.id) IN (SELECT source, hash, id FROM owners)`
 		next = 14
 	}
 	keep := `, kept AS (
@@ -89,7 +91,7 @@ func (f putForm) statement() string {
 			SELECT seq, received_at, 0, 0, 0, source, 0, 0, 0, 0 FROM kept`
 	}
 	if f.dedup {
-		return numbers + taken + keep + `, made AS (` + made + `) SELECT id FROM mine`
+		return numbers + taken + keep + `, made AS (` + made + `) SELECT source, hash, id FROM owners`
 	}
 	return numbers + keep + ` ` + made
 }
@@ -101,21 +103,20 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		return nil, nil
 	}
 	twins := columns.Twins(messages)
-	given := messages
-	if len(twins) > 0 {
-		given = columns.Without(messages, columns.Duplicates(messages, twins, firsts(twins)))
-	}
 	form := putForm{success: put == model.PutSuccess, dedup: len(twins) > 0}
-	form.keys = !form.success && slices.ContainsFunc(given, func(m model.NewMessage) bool { return m.Key != model.Key{} })
+	form.keys = !form.success && slices.ContainsFunc(messages, func(m model.NewMessage) bool { return m.Key != model.Key{} })
 	p := takeParams()
 	defer p.giveBack()
-	p.put(form, given, twins)
-	var mine map[uuid.UUID]bool
+	p.put(form, messages, twins)
+	owners := make([]uuid.UUID, len(twins))
 	err = s.write(ctx, "put messages", func(ctx context.Context, c conn) error {
-		mine = make(map[uuid.UUID]bool, len(twins))
 		return commit(ctx, c, crashpoint.BeforePutCommit, func(c conn) error {
 			return c.run(ctx, putStatements[form], p, func(r *row) error {
-				mine[r.uuid()] = true
+				source, hash := model.SourceID(r.int()), r.next()
+				at, _ := slices.BinarySearchFunc(twins, hash, func(twin columns.Twin, hash []byte) int {
+					return cmp.Or(cmp.Compare(twin.Source, source), bytes.Compare(twin.Hash[:], hash))
+				})
+				owners[at] = r.uuid()
 				return nil
 			})
 		})
@@ -124,24 +125,7 @@ func (s *Store) PutMessages(ctx context.Context, put model.Put, messages []model
 		return nil, err
 	}
 	crashpoint.Hit(crashpoint.AfterPutCommit)
-	if len(twins) == 0 {
-		return nil, nil
-	}
-	owners := firsts(twins)
-	for i, id := range owners {
-		if !mine[id] {
-			owners[i] = uuid.Nil // another message, whichever it is
-		}
-	}
 	return columns.Duplicates(messages, twins, owners), nil
-}
-
-func firsts(twins []columns.Twin) []uuid.UUID {
-	ids := make([]uuid.UUID, len(twins))
-	for i := range twins {
-		ids[i] = twins[i].ID
-	}
-	return ids
 }
 
 // put makes the parameters of the form's statement.
@@ -167,7 +151,12 @@ func (p *params) put(form putForm, messages []model.NewMessage, twins []columns.
 	p.byteas(n, func(i int) []byte { return at(i).Query })
 	p.byteas(n, func(i int) []byte { return at(i).Body })
 	if form.dedup {
-		p.bools(n, func(i int) bool { return at(i).Dedup.Window > 0 })
+		p.byteas(n, func(i int) []byte {
+			if m := at(i); m.Dedup.Window > 0 {
+				return m.Dedup.Hash[:]
+			}
+			return nil
+		})
 		p.int4s(len(twins), func(i int) int32 { return int32(twins[i].Source) })
 		p.byteas(len(twins), func(i int) []byte { return twins[i].Hash[:] })
 		p.uuids(len(twins), func(i int) *uuid.UUID { return &twins[i].ID })

@@ -87,10 +87,13 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 	return sources, err
 }
 
-// selectSources reads sources s, as sourceFields wants them.
-const selectSources = `SELECT s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
-		coalesce(k.expression, ''), coalesce(k.blocks, false)
-	FROM posthouse_source s LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id `
+// Columns of sources s with their keys k, as sourceFields wants them.
+const (
+	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+		coalesce(k.expression, ''), coalesce(k.blocks, false)`
+	withKey       = `LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id `
+	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s ` + withKey
+)
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed

@@ -11,8 +11,9 @@
 // up, and whether the call took effect is unknown.
 //
 // Behind a pooler that gives each transaction another connection of the server
-// (default_query_exec_mode=exec in the URL) nothing is left on a connection:
-// no prepared statement and no setting.
+// (default_query_exec_mode=exec in the URL) nothing is left on a connection, no
+// prepared statement and no setting, and nobody is asked to cancel: the server
+// is told beforehand how long a call may take.
 package postgres
 
 import (
@@ -127,13 +128,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		connection.ConnectTimeout = connectTimeout
 	}
 	connection.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		if s.pooled {
+			// A request to cancel might meet another client's statement, and it ends
+			// some versions of pgbouncer. The server knows when to stop: conn.begin.
+			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn(), DeadlineDelay: cancelTimeout}
+		}
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: cancelTimeout}
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	s.pool, err = pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap(ctx, op, err)
 	}
-	s.pool = pool
 	s.settled.Store(firstSettled())
 	return s, nil
 }
@@ -147,11 +152,15 @@ func localSettings(parameters map[string]string) string {
 	var calls []string
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		if !slices.Contains(everywhere, strings.ToLower(name)) {
-			calls = append(calls, "set_config("+quote(name)+", "+quote(parameters[name])+", true)")
+			calls = append(calls, setLocal(name, parameters[name]))
 			delete(parameters, name)
 		}
 	}
 	return "SELECT " + strings.Join(calls, ", ")
+}
+
+func setLocal(name, value string) string {
+	return "set_config(" + quote(name) + ", " + quote(value) + ", true)"
 }
 
 // quote writes a literal.
@@ -173,11 +182,7 @@ func (s *Store) use(ctx context.Context, timeout time.Duration, op string, do fu
 	defer cancel()
 	for try := 1; ; try++ {
 		err := s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-			err := do(ctx, s.conn(c))
-			if s.pooled && ctx.Err() != nil {
-				s.giveUp(ctx, c)
-			}
-			return err
+			return do(ctx, s.conn(c))
 		})
 		if err == nil || try == maxTries || !again(err) || ctx.Err() != nil {
 			return wrap(ctx, op, err)
@@ -188,14 +193,6 @@ func (s *Store) use(ctx context.Context, timeout time.Duration, op string, do fu
 
 func (s *Store) conn(c *pgxpool.Conn) conn {
 	return conn{pgx: c.Conn(), prepares: s.prepares, local: s.local}
-}
-
-// giveUp closes the connection of a call that was cut off: what was asked of a
-// pooler then, to cancel the statement, must not meet the next one.
-func (s *Store) giveUp(ctx context.Context, c *pgxpool.Conn) {
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
-	defer cancel()
-	_ = c.Conn().Close(late)
 }
 
 func pause(ctx context.Context, d time.Duration) {
