@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,65 +39,141 @@ func blocks(t *testing.T, text, language string) (found []string) {
 	return found
 }
 
-func TestAcceptExamples(t *testing.T) {
-	page := read(t, "docs", "accept.md")
+// push is the one that the page of expressions takes its examples from.
+func push(t *testing.T, page string) expression.Input {
+	t.Helper()
 	body := blocks(t, page, "json")[0]
 	in := expression.Input{Body: []byte(body), Size: int64(len(body)), Header: http.Header{}}
-	push := strings.Split(blocks(t, page, "http")[0], "\n")
-	_, in.RawQuery, _ = strings.Cut(push[0], "?")
-	for _, line := range push[1:] {
+	head := strings.Split(blocks(t, page, "http")[0], "\n")
+	_, in.RawQuery, _ = strings.Cut(head[0], "?")
+	for _, line := range head[1:] {
 		name, value, _ := strings.Cut(line, ": ")
 		in.Header.Set(name, value)
 	}
 	in.ContentType = in.Header.Get("Content-Type")
-	for line := range strings.SplitSeq(strings.Join(blocks(t, page, "accept"), "\n"), "\n") {
-		t.Run("IN-03 "+line, func(t *testing.T) {
+	return in
+}
+
+// examples calls f with every line of the blocks of a language, each cut into
+// an expression and what the page says of it.
+func examples(t *testing.T, page, language string, f func(t *testing.T, source, want string)) {
+	t.Helper()
+	for line := range strings.SplitSeq(strings.Join(blocks(t, page, language), "\n"), "\n") {
+		t.Run(line, func(t *testing.T) {
 			source, want, found := strings.Cut(line, " // ")
 			if !found {
 				t.Fatal("the line does not say what comes of it")
 			}
-			program, err := expression.Compile(source)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := "false"
-			holds, err := program.Eval(in)
-			switch reason, unchecked := strings.CutPrefix(want, "check: "); {
-			case err != nil && unchecked:
-				if !strings.HasSuffix(err.Error(), reason) {
-					t.Errorf("it cannot be evaluated since %v", err)
-				}
-				return
-			case err != nil:
-				got = err.Error()
-			case holds:
-				got = "true"
-			}
-			if got != want {
-				t.Errorf("it is %s", got)
-			}
+			f(t, source, want)
 		})
 	}
-	for source := range strings.SplitSeq(strings.Join(blocks(t, page, "refused"), "\n"), "\n") {
-		if _, err := expression.Compile(source); err == nil {
+}
+
+// wantRefused checks that no line of the blocks of a language compiles.
+func wantRefused(t *testing.T, page, language string, compile func(source string) error) {
+	t.Helper()
+	for source := range strings.SplitSeq(strings.Join(blocks(t, page, language), "\n"), "\n") {
+		if compile(source) == nil {
 			t.Errorf("%s is not refused", source)
 		}
 	}
 }
 
-func TestTheQuickStartsConfigurationIsSound(t *testing.T) {
-	for _, text := range blocks(t, read(t, "docs", "quickstart.md"), "yaml") {
-		_, problems, _ := config.Parse(config.ParseParams{
-			Data: []byte(text), File: "quickstart.md",
-			LookupEnv: func(name string) (string, bool) { return "0123456789abcdef", name != config.KeysVariable },
-			CheckExpression: func(source string) error {
-				_, err := expression.Compile(source)
-				return err
-			},
+func compileAccept(source string) error {
+	_, err := expression.Compile(source)
+	return err
+}
+
+func compileKey(source string) error {
+	_, err := expression.CompileKey(source)
+	return err
+}
+
+func TestAcceptExamples(t *testing.T) {
+	page := read(t, "docs", "accept.md")
+	in := push(t, page)
+	t.Run("IN-03", func(t *testing.T) {
+		examples(t, page, "accept", func(t *testing.T, source, want string) {
+			program, err := expression.Compile(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds, err := program.Eval(in)
+			got := strconv.FormatBool(holds)
+			if reason, unchecked := strings.CutPrefix(want, "check: "); err != nil {
+				if got = err.Error(); unchecked && strings.HasSuffix(got, reason) {
+					return
+				}
+			}
+			if got != want {
+				t.Errorf("it is %s", got)
+			}
 		})
-		for _, p := range problems {
-			t.Error(p)
+	})
+	wantRefused(t, page, "refused", compileAccept)
+}
+
+func TestKeyExamples(t *testing.T) {
+	page := read(t, "docs", "accept.md")
+	in := push(t, page)
+	t.Run("IN-24", func(t *testing.T) {
+		examples(t, page, "key", func(t *testing.T, source, want string) {
+			key, err := expression.CompileKey(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "a key"
+			if _, err := key.Eval(in); err != nil {
+				got = "no key: " + strings.TrimPrefix(err.Error(), "cannot be evaluated: ")
+			}
+			if got != want {
+				t.Errorf("it is %s", got)
+			}
+		})
+	})
+	wantRefused(t, page, "refused-key", compileKey)
+}
+
+// Every configuration in the documents is one that posthouse takes without a
+// word: as it stands, or, where it is a part, as a part of the smallest whole.
+func TestConfigurationsAreSound(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		for _, text := range strings.Split(read(t, strings.TrimPrefix(page, "../../")), "\n```yaml\n")[1:] {
+			text, _, _ = strings.Cut(text, "\n```\n")
+			if strings.HasPrefix(text, "groups:") {
+				continue // rules for Prometheus
+			}
+			found++
+			t.Run(filepath.Base(page)+" "+strings.SplitN(text, "\n", 2)[0], func(t *testing.T) { wantSound(t, text) })
 		}
+	}
+	if found == 0 {
+		t.Fatal("there is no configuration in the documents")
+	}
+}
+
+func wantSound(t *testing.T, text string) {
+	for _, missing := range []struct{ key, whole string }{
+		{"store:", "store: sqlite:posthouse.db\n"},
+		{"sources:", "sources: {any: {verify: {kind: none}}}\n"},
+	} {
+		if !strings.HasPrefix(text, missing.key) && !strings.Contains(text, "\n"+missing.key) {
+			text = missing.whole + text
+		}
+	}
+	_, problems, warnings := config.Parse(config.ParseParams{
+		Data: []byte(text), File: "example",
+		LookupEnv:       func(name string) (string, bool) { return "0123456789abcdef", name != config.KeysVariable },
+		CheckExpression: compileAccept,
+		CheckKey:        compileKey,
+	})
+	for _, p := range append(problems, warnings...) {
+		t.Error(p)
 	}
 }
 
@@ -104,7 +181,7 @@ func TestMetricsExist(t *testing.T) {
 	code := map[string]string{
 		"ingest": read(t, "internal", "ingest", "metrics.go"),
 		"queue":  read(t, "internal", "workqueue", "metrics.go"),
-		"inbox":  read(t, "inbox", "backlog.go"),
+		"inbox":  read(t, "inbox", "backlog.go") + read(t, "inbox", "forget.go"),
 	}
 	page := read(t, "docs", "operations.md")
 	names := regexp.MustCompile(`posthouse_(ingest|queue|inbox)_(\w+)`).FindAllStringSubmatch(page, -1)
