@@ -69,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 	}
 	box.writer, err = ingest.NewWriter(ingest.WriterConfig{
 		Keeper: cfg.Store, Log: cfg.Logger, Registerer: cfg.Registerer,
-		OnKept: func(source model.SourceID, _ int) { box.engine.Wake(source) },
+		OnKept: func(source model.SourceID, _ int) { box.engine.Kept(source) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inbox: %w", err)
