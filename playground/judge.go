@@ -103,6 +103,13 @@ func (j *judge) look() verdict {
 	return j.verdict
 }
 
+// pardon forgets what was out of order: it was parallel.
+func (j *judge) pardon() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.verdict.disordered, j.verdict.keyAtOnce = 0, 0
+}
+
 // missing counts those of the acknowledged ones that were not handled yet.
 func (j *judge) missing(acknowledged map[string]int) (n int) {
 	j.mu.Lock()

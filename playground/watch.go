@@ -46,6 +46,9 @@ func watch(ctx context.Context, c *cluster, l *load, j *judge, commands <-chan s
 			pushed, refused, acknowledged := l.look()
 			v := j.look()
 			held, order := c.holdings(ctx)
+			if strings.HasPrefix(order, "parallel") {
+				j.pardon()
+			}
 			fmt.Printf("%s  push %d/s  handle %d/s  waiting %d  not accepted %d │ %s │ %s │ %s\n",
 				time.Now().Format(time.TimeOnly), pushed-pushedBefore, v.handled-before.handled, j.missing(acknowledged), refused,
 				c.describe(held), order, describe(v, order))
