@@ -21,6 +21,8 @@ type conn struct {
 	// for the whole connection, which a pooler gives to another client after each
 	// transaction. Empty where nothing is to be set.
 	local string
+	// writes says that the call is to change something.
+	writes bool
 }
 
 // checksClients is the first version of PostgreSQL that can notice in the middle
@@ -28,11 +30,13 @@ type conn struct {
 const checksClients = 14
 
 // begin is the statement that a transaction begins with. It says when the
-// server gives up: nobody tells it that ctx has ended.
+// server gives up, a little before ctx ends, of which nobody tells it.
 func (c conn) begin(ctx context.Context) string {
 	sql := c.local
 	if deadline, ok := ctx.Deadline(); ok {
-		sql += ", " + setLocal("statement_timeout", strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
+		left := time.Until(deadline)
+		left -= min(left/4, cancelTimeout)
+		sql += ", " + setLocal("statement_timeout", strconv.FormatInt(max(left.Milliseconds(), 1), 10))
 	}
 	major, _, _ := strings.Cut(c.pgx.PgConn().ParameterStatus("server_version"), ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= checksClients {
@@ -42,18 +46,16 @@ func (c conn) begin(ctx context.Context) string {
 }
 
 // query calls scan for every row.
-func (c conn) query(ctx context.Context, scan func(pgx.Rows) error, sql string, args ...any) (err error) {
+func (c conn) query(ctx context.Context, scan func(pgx.Rows) error, sql string, args ...any) error {
 	if !c.prepares {
 		plain(args)
 	}
 	if c.local == "" {
 		return each(scan)(c.pgx.Query(ctx, sql, args...))
 	}
-	// What is sent at once is one transaction.
-	batch := &pgx.Batch{}
-	batch.Queue(c.begin(ctx))
+	batch := c.opening(ctx)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return each(scan)(rows, nil) })
-	return c.pgx.SendBatch(ctx, batch).Close()
+	return c.finish(ctx, c.pgx.SendBatch(ctx, batch).Close())
 }
 
 func each(scan func(pgx.Rows) error) func(pgx.Rows, error) error {
@@ -80,15 +82,41 @@ func (c conn) exec(ctx context.Context, sql string, args ...any) (int64, error) 
 		tag, err := c.pgx.Exec(ctx, sql, args...)
 		return tag.RowsAffected(), err
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(c.begin(ctx))
 	var n int64
+	batch := c.opening(ctx)
 	batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
 		n = tag.RowsAffected()
 		return nil
 	})
-	err := c.pgx.SendBatch(ctx, batch).Close()
+	err := c.finish(ctx, c.pgx.SendBatch(ctx, batch).Close())
 	return n, err
+}
+
+// opening is what is sent ahead of a statement, in one packet with it. Without
+// BEGIN all of the packet is one transaction.
+func (c conn) opening(ctx context.Context) *pgx.Batch {
+	batch := &pgx.Batch{}
+	if c.writes {
+		batch.Queue(`BEGIN`)
+	}
+	batch.Queue(c.begin(ctx))
+	return batch
+}
+
+// finish commits what was written, once its result is here: nobody can call
+// back a COMMIT that was sent along with a statement which takes too long.
+func (c conn) finish(ctx context.Context, err error) error {
+	if !c.writes {
+		return err
+	}
+	if err == nil {
+		_, err = c.pgx.Exec(ctx, `COMMIT`)
+		return err
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	_, _ = c.pgx.Exec(late, `ROLLBACK`)
+	return err
 }
 
 // batch sends many statements at once, within a transaction.
@@ -116,12 +144,17 @@ func (c conn) run(ctx context.Context, sql string, p *params, scan func(*row) er
 		return eachRow(c.pgx.PgConn().ExecParams(ctx, sql, values, p.oids, formats, binaries[:1]), scan)
 	}
 	batch := &pgconn.Batch{}
+	ahead := 1 // statements before this one
+	if c.writes {
+		batch.ExecParams(`BEGIN`, nil, nil, nil, nil)
+		ahead = 2
+	}
 	batch.ExecParams(c.begin(ctx), nil, nil, nil, nil)
 	batch.ExecParams(sql, values, p.oids, formats, binaries[:1])
 	results := c.pgx.PgConn().ExecBatch(ctx, batch)
 	var err error
 	for n := 0; err == nil && results.NextResult(); n++ {
-		if n == 0 {
+		if n < ahead {
 			_, err = results.ResultReader().Close()
 		} else {
 			err = eachRow(results.ResultReader(), scan)
@@ -130,7 +163,7 @@ func (c conn) run(ctx context.Context, sql string, p *params, scan func(*row) er
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
-	return err
+	return c.finish(ctx, err)
 }
 
 func eachRow(results *pgconn.ResultReader, scan func(*row) error) error {
@@ -153,7 +186,7 @@ func transaction(ctx context.Context, c conn, options pgx.TxOptions, do func(con
 		return err
 	}
 	inner := c
-	inner.local = ""
+	inner.local, inner.writes = "", false
 	if c.local != "" {
 		_, err = inner.exec(ctx, c.begin(ctx))
 	}

@@ -69,11 +69,11 @@ func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page mode
 	if err != nil {
 		return page, &model.Error{Code: model.CodeInvalid, Op: op, Err: err}
 	}
-	// Planned for these very arguments, since the limit decides what is best.
-	if s.prepares {
-		args = append([]any{pgx.QueryExecModeCacheDescribe}, args...)
-	}
 	err = s.read(ctx, op, func(ctx context.Context, c conn) error {
+		if c.local == "" {
+			// Planned for these very arguments, since the limit decides what is best.
+			c.local = `SELECT ` + setLocal("plan_cache_mode", "force_custom_plan")
+		}
 		page = model.MessagePage{}
 		var last model.Cursor
 		return c.query(ctx, func(rows pgx.Rows) error {

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,8 +16,13 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
-// claimTypes are those of the parameters of a claim in one slot.
-const claimTypes = "int, bigint, bigint, bigint, bigint, int, int, int, bigint, bigint, bool, int"
+// Types of the parameters of a claim in one slot; of one in many, that blocks;
+// and of a look for due work.
+const (
+	claimTypes     = "int, bigint, bigint, bigint, bigint, int, int, int, bigint, bigint, bool, int"
+	claimManyTypes = "int, bigint, bigint, bigint, bigint, int, int, int[], bigint, bigint, bool, int, bigint, bigint"
+	dueTypes       = "int, int[], int, int, bigint"
+)
 
 // node is a step of a plan.
 type node struct {
@@ -42,7 +49,10 @@ func TestPlans(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, Config{URL: testdb.Postgres(t), MaxConns: 2})
 	migrated(t, s)
-	sources, err := s.Register(ctx, []model.SourceSpec{{Name: "a", Wants: serial}, {Name: "b", Wants: serial}})
+	sources, err := s.Register(ctx, []model.SourceSpec{
+		{Name: "a", Wants: serial}, {Name: "b", Wants: serial},
+		{Name: "c", Wants: model.Ordering{Order: model.Keyed, Partitions: 1, Key: "k", Block: true}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +76,13 @@ func TestPlans(t *testing.T) {
 		run(ctx, t, c, fmt.Sprintf(`PREPARE %s (%s) AS %s`, name, types, sql))
 	}
 	prepare("claim", claimStatements[claimForm{}], claimTypes)
+	prepare("shared", claimStatements[claimForm{shared: true}], claimTypes)
+	prepare("many", claimStatements[claimForm{many: true}], strings.TrimSuffix(claimManyTypes, ", bigint"))
+	prepare("blocking", claimStatements[claimForm{many: true, block: true}], claimManyTypes)
+	prepare("due", dueWork, dueTypes)
+	prepare("misplaced", misplaced, "int, int, int, bigint")
+	prepare("place", place, "int, bigint[], int[], bigint[]")
+	prepare("success", settleSuccess, "bigint[],bigint[],int[],bigint[],int[],int[],int[]")
 	prepare("start", start, "bigint[], bigint")
 	prepare("settle", settle, "bigint[],bigint[],int[],bigint[],int[],int[],int[],int[],bigint[],bool[],bigint[],text[],text[]")
 	prepare("orphans", listOrphans, "bigint")
@@ -80,12 +97,31 @@ func TestPlans(t *testing.T) {
 	run(ctx, t, c, fmt.Sprintf(doClaim, queue)) // the plans are made here
 	run(ctx, t, c, fmt.Sprintf(doStart, second))
 
-	run(ctx, t, c, `EXECUTE orphans(100)`)
+	slots := func(first int) string {
+		var all []string
+		for i := range 256 {
+			all = append(all, strconv.Itoa(first+i))
+		}
+		return "'{" + strings.Join(all, ",") + "}'"
+	}
+	// The third source has 200 keys in 256 slots, and as much work.
+	doMany := fmt.Sprintf(`EXECUTE many(%d, 1, 79, 10, 1, 256, 512, %s, 0, 0, true, 3, 4)`, sources[2].ID, slots(256))
+	doBlocking := fmt.Sprintf(`EXECUTE blocking(%d, 1, 80, 64, 1, 256, 512, %s, 0, 0, true, 3, 4, 10)`, sources[2].ID, slots(256))
+	doDue := fmt.Sprintf(`EXECUTE due(%d, %s, 256, 512, 0)`, sources[2].ID, slots(256))
+	doPlace := fmt.Sprintf(`EXECUTE place(%d, '{4,8,12}', '{1,1,1}', '{7,7,7}')`, queue)
+	doMisplaced := fmt.Sprintf(`EXECUTE misplaced(%d, 0, 1, 10)`, queue)
+	for _, sql := range []string{`EXECUTE orphans(100)`, fmt.Sprintf(`EXECUTE shared(%d, 1, 81, 10, 1, 0, 1, 0, 0, 0, true, 3)`, queue),
+		doMany, doBlocking, doDue, doPlace, doMisplaced, doSuccess("'{1}'", 1)} {
+		run(ctx, t, c, sql)
+	}
 
 	run(ctx, t, c, `INSERT INTO posthouse_message (received_at, source, size, id, content_type, check_note, headers, query, body)
 		SELECT n, 1 + n % 2, 100, gen_random_uuid(), 'text/plain', '', '', '', decode(repeat('78', 100), 'hex') FROM generate_series(1, 60000) n`)
 	run(ctx, t, c, `INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
 		SELECT seq, received_at + (CASE WHEN seq % 4 < 2 THEN 9e15 ELSE 0 END)::bigint, 0, 0, 0, source, 0, 0, 0, 0 FROM posthouse_message`)
+	run(ctx, t, c, fmt.Sprintf(`INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state, slot, key_hash)
+		SELECT 1000000 + n, n + (CASE WHEN n %% 4 < 2 THEN 9e15 ELSE 0 END)::bigint, 0, 0, 0, %d, 0, 0, 0, 0, 256 + n %% 256, 1 + n %% 256
+		FROM generate_series(1, 60000) n`, sources[2].ID))
 
 	check := func(name, sql string, most int) {
 		t.Helper()
@@ -113,6 +149,13 @@ func TestPlans(t *testing.T) {
 	check("claim", fmt.Sprintf(doClaim, queue), 600)
 	check("claim without start", fmt.Sprintf(doClaimB, queue), 600)
 	check("start", fmt.Sprintf(doStart, second), 200)
+	// One look into each of 256 slots, and the few rows in each that say how far to go.
+	check("claim of many slots", doMany, 3500)
+	check("claim that blocks", doBlocking, 6000)
+	check("due", doDue, 1500)
+	check("place", doPlace, 100)
+	check("misplaced", doMisplaced, 100)
+	check("success", doSuccess("'{82,86,90}'", 3), 100)
 	check("orphans", `EXECUTE orphans(100)`, 100)
 	const (
 		ints  = `array_fill(0, '{10}')`
@@ -124,10 +167,65 @@ func TestPlans(t *testing.T) {
 	if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_outcome`); n != 4 {
 		t.Errorf("%d outcomes, want 4", n)
 	}
-	if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_work WHERE started_at <> 0`); n != 10 {
+	if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_work WHERE started_at <> 0 AND slot = 0`); n != 10 {
 		t.Errorf("%d started works, want 10", n)
 	}
 	check("keep", `EXECUTE keep('{2,1}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{1,1}', '{a,a}', '{"",""}', '{"",""}', '{"",""}', '{"",""}')`, 200)
+}
+
+// doSuccess settles n seqs with success, under a token that they do not have.
+func doSuccess(seqs string, n int) string {
+	ints, longs := fmt.Sprintf(`array_fill(0, '{%d}')`, n), fmt.Sprintf(`array_fill(0::bigint, '{%d}')`, n)
+	return fmt.Sprintf(`EXECUTE success(%s, %s, %s, %s, %s, %s, %s)`, seqs, longs, ints, longs, ints, ints, ints)
+}
+
+// TestFloor: while somebody holds on to an old snapshot, what was claimed stays
+// in the index. A claim with a floor does not walk over it.
+func TestFloor(t *testing.T) {
+	ctx := t.Context()
+	s, queue := ready(t, Config{URL: testdb.Postgres(t), MaxConns: 2})
+	if err := s.JoinInstance(ctx, 1, "floor", 1e12, nil); err != nil {
+		t.Fatal(err)
+	}
+	old, err := other(t, s).BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback() //nolint:errcheck // nothing was written
+	if _, err := old.ExecContext(ctx, `SELECT count(*) FROM posthouse_work`); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	c := conn.Conn()
+	run(ctx, t, c, fmt.Sprintf(`INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
+		SELECT n, n, 0, 0, 0, %d, 0, 0, 0, 0 FROM generate_series(1, 20000) n`, queue))
+	run(ctx, t, c, `DELETE FROM posthouse_work WHERE seq <= 19980`)
+	run(ctx, t, c, "PREPARE claim ("+claimTypes+") AS "+claimStatements[claimForm{}])
+	run(ctx, t, c, "PREPARE due ("+dueTypes+") AS "+dueWork)
+	touched := func(sql string) int {
+		plan := explain(ctx, t, c, sql)
+		return plan.Hit + plan.Read
+	}
+	t.Run("a claim begins at its floor", func(t *testing.T) {
+		if n := touched(fmt.Sprintf(`EXECUTE claim(%d, 1, 77, 10, 1, 0, 1, 0, 19900, 0, false, 3)`, queue)); n > 500 {
+			t.Errorf("with a floor it touched %d pages", n)
+		}
+		if n := touched(fmt.Sprintf(`EXECUTE claim(%d, 1, 77, 10, 1, 0, 1, 0, 0, 0, false, 3)`, queue)); n < 500 {
+			t.Errorf("without one it touched %d pages: this test proves nothing", n)
+		}
+		if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_work WHERE state = 1`); n != 20 {
+			t.Errorf("%d were claimed, want 20", n)
+		}
+	})
+	t.Run("so does a look for due work", func(t *testing.T) {
+		if n := touched(fmt.Sprintf(`EXECUTE due(%d, '{0}', 0, 1, 19900)`, queue)); n > 200 {
+			t.Errorf("it touched %d pages", n)
+		}
+	})
 }
 
 func keepOne(t *testing.T, s *Store, source model.SourceID) {

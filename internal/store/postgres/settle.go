@@ -9,21 +9,22 @@ import (
 	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
-// settleSuccess ends claims whose work succeeded. The rows are met in the order
-// in which they are given, which is that of seq, and none is found twice.
+// settleSuccess ends claims whose work succeeded, of which each seq is given
+// once. The seqs ascend, and so a seq tells its place. The server takes them in
+// that order, and no row has to be found twice.
 const settleSuccess = `WITH clock AS MATERIALIZED (
 		SELECT ` + now + ` AS t
 	), gone AS (
-		DELETE FROM posthouse_work w
-		USING unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::int[], $7::int[]) WITH ORDINALITY
-			AS g (seq, token, queue, started_at, retry_count, replay, http_status, place)
-		WHERE w.seq = g.seq AND w.state + 0 = 1 AND w.token = g.token
-		RETURNING g.*
+		DELETE FROM posthouse_work
+		WHERE seq = ANY ($1::bigint[]) AND state + 0 = 1 AND token = ($2::bigint[])[width_bucket(seq, $1::bigint[])]
+		RETURNING seq, width_bucket(seq, $1::bigint[]) AS place
 	), outcomes AS (
 		INSERT INTO posthouse_outcome (seq, started_at, finished_at, source, n, retry_count, replay, http_status)
-		SELECT g.seq, g.started_at, clock.t, g.queue, g.retry_count + 1, g.retry_count, g.replay, g.http_status FROM gone g, clock
+		SELECT seq, ($4::bigint[])[place], clock.t, ($3::int[])[place], ($5::int[])[place] + 1, ($5::int[])[place],
+			($6::int[])[place], ($7::int[])[place]
+		FROM gone, clock
 	), counted AS (
-		` + count + `SELECT queue, count(*) FROM gone GROUP BY queue
+		` + count + `SELECT ($3::int[])[place], count(*) FROM gone GROUP BY 1
 	)
 	SELECT place FROM gone`
 
@@ -82,6 +83,11 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 		}
 	}
 	order := columns.Order(settlements)
+	for i, from := range order[1:] {
+		if settlements[from].Seq == settlements[order[i]].Seq {
+			statement = settle // one row, of which only one of them can be right
+		}
+	}
 	given := takeParams()
 	defer given.giveBack()
 	given.settlements(settlements, order, statement == settle)

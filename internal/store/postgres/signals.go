@@ -21,9 +21,8 @@ const (
 	// maxPayload bounds one signal, in bytes; the server takes less than 8000.
 	maxPayload = 7900
 	// A listening connection on which nothing is heard for listenQuiet is asked
-	// for a sign of life, and has listenPatience to give it.
-	listenQuiet    = 10 * time.Second
-	listenPatience = 10 * time.Second
+	// for a sign of life, and has as long again to give it.
+	listenQuiet = 10 * time.Second
 )
 
 var errPooled = errors.New("there are no signals behind a pooler that gives each transaction another connection")
@@ -87,7 +86,7 @@ func (s *Store) Listen(ctx context.Context, heard func([]model.SourceID)) error 
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 	}
 	config.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: listenQuiet, Interval: listenPatience / 4, Count: 4,
+		Enable: true, Idle: s.quiet, Interval: s.quiet / 4, Count: 4,
 	}}).DialContext
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *Store) Listen(ctx context.Context, heard func([]model.SourceID)) error 
 		defer cancel()
 		_ = c.Close(late)
 	}()
-	if err := within(ctx, listenPatience, func(ctx context.Context) error {
+	if err := within(ctx, connectTimeout, func(ctx context.Context) error {
 		_, err := c.Exec(ctx, `LISTEN `+channel)
 		return err
 	}); err != nil {
@@ -107,7 +106,7 @@ func (s *Store) Listen(ctx context.Context, heard func([]model.SourceID)) error 
 	heard(nil)
 	for {
 		var signal *pgconn.Notification
-		err := within(ctx, listenQuiet, func(ctx context.Context) (err error) {
+		err := within(ctx, s.quiet, func(ctx context.Context) (err error) {
 			signal, err = c.WaitForNotification(ctx)
 			return err
 		})
@@ -118,7 +117,7 @@ func (s *Store) Listen(ctx context.Context, heard func([]model.SourceID)) error 
 			}
 			continue
 		case ctx.Err() == nil && pgconn.Timeout(err) && !c.IsClosed():
-			err = within(ctx, listenPatience, c.Ping)
+			err = within(ctx, s.quiet, c.Ping)
 		}
 		if err != nil {
 			return wrap(ctx, op, err)

@@ -62,6 +62,8 @@ type Store struct {
 	local string
 	// settled counts calls of Settle.
 	settled atomic.Uint32
+	// quiet is listenQuiet.
+	quiet time.Duration
 }
 
 // How long a call may take where its ctx says nothing shorter.
@@ -89,6 +91,12 @@ var settings = map[string]string{
 	"work_mem": "32MB",
 }
 
+// planned are settings by whether statements are prepared. If so they are planned
+// once for each connection. Left to itself the server plans a call with few rows
+// anew each time, since that plan looks cheaper than one for any number of rows,
+// and takes longer to plan than to run.
+var planned = map[bool]map[string]string{true: {"plan_cache_mode": "force_generic_plan"}}
+
 // forced settings win over the URL: what was acknowledged must be on disk.
 var forced = map[string]string{"synchronous_commit": "on"}
 
@@ -108,15 +116,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		config.MaxConns = defaultMaxConns
 	}
 	connection := config.ConnConfig
-	for name, value := range settings {
-		if _, own := connection.RuntimeParams[name]; !own {
-			connection.RuntimeParams[name] = value
+	prepares := connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	for _, wanted := range []map[string]string{settings, planned[prepares]} {
+		for name, value := range wanted {
+			if _, own := connection.RuntimeParams[name]; !own {
+				connection.RuntimeParams[name] = value
+			}
 		}
 	}
 	maps.Copy(connection.RuntimeParams, forced)
 	s := &Store{
-		allowUnsafe: cfg.AllowUnsafe,
-		prepares:    connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
+		allowUnsafe: cfg.AllowUnsafe, prepares: prepares, quiet: listenQuiet,
 	}
 	switch connection.DefaultQueryExecMode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
@@ -205,7 +215,10 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 func (s *Store) write(ctx context.Context, op string, do func(context.Context, conn) error) error {
-	return s.use(ctx, writeTimeout, op, do)
+	return s.use(ctx, writeTimeout, op, func(ctx context.Context, c conn) error {
+		c.writes = true
+		return do(ctx, c)
+	})
 }
 
 func (s *Store) read(ctx context.Context, op string, do func(context.Context, conn) error) error {

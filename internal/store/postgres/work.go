@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -181,10 +182,13 @@ const misplaced = `WITH w AS MATERIALIZED (
 	SELECT w.slot, w.key_hash, ` + messageColumns + ` FROM w ` + withMessage + ` ORDER BY w.seq`
 
 // Place moves pending work to where it belongs. Rows are taken in the order of
-// seq.
+// seq, which tells the place of each.
 func (s *Store) Place(ctx context.Context, queue model.SourceID, placed []model.Placed) error {
+	if len(placed) == 0 {
+		return nil
+	}
 	placed = slices.Clone(placed)
-	slices.SortStableFunc(placed, func(a, b model.Placed) int { return int(a.Seq - b.Seq) })
+	slices.SortStableFunc(placed, func(a, b model.Placed) int { return cmp.Compare(a.Seq, b.Seq) })
 	given := takeParams()
 	defer given.giveBack()
 	given.int4(int32(queue))
@@ -197,12 +201,10 @@ func (s *Store) Place(ctx context.Context, queue model.SourceID, placed []model.
 	})
 }
 
-const place = `WITH held AS MATERIALIZED (
-		SELECT w.seq, g.slot, g.hash FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS g (seq, slot, hash)
-		JOIN posthouse_work w ON w.seq = g.seq AND w.state + 0 = 0 AND w.queue + 0 = $1
-		ORDER BY w.seq FOR UPDATE OF w
-	)
-	UPDATE posthouse_work w SET slot = h.slot, key_hash = h.hash FROM held h WHERE w.seq = h.seq AND w.state + 0 = 0`
+const place = `UPDATE posthouse_work SET slot = ($3::int[])[width_bucket(seq, $2::bigint[])],
+		key_hash = ($4::bigint[])[width_bucket(seq, $2::bigint[])]
+	WHERE seq = ANY (ARRAY(SELECT seq FROM posthouse_work WHERE seq = ANY ($2::bigint[]) AND state + 0 = 0 AND queue + 0 = $1
+		ORDER BY seq FOR UPDATE)) AND state + 0 = 0`
 
 // processing is all work w that is processing, with its source s: one look at
 // the index for each source.
