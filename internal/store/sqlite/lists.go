@@ -28,7 +28,8 @@ const showPage = `
 // The pages. A source of 0 stands for all: of messages and outcomes that is
 // the order of their primary key. Of work it is the heads of the index's
 // branches, merged: one for each slot of each source. The slots are found by
-// leaping from one to the next.
+// leaping from one to the next. Where there are more of them than places on the
+// page, it cannot go back further than the newest of as many slots as that.
 const (
 	pageOfMessages = `WITH page (at, seq) AS MATERIALIZED (SELECT 0, seq FROM posthouse_message
 		WHERE source = @source AND seq < @seq ORDER BY seq DESC LIMIT @limit)`
@@ -43,14 +44,20 @@ const (
 
 	firstSlot = `SELECT s.id, (SELECT min(slot) FROM posthouse_work WHERE queue = s.id AND state = @state) FROM posthouse_source s`
 
+	inBranch = `FROM posthouse_work WHERE queue = b.queue AND state = @state AND slot = b.slot
+		AND retry_count BETWEEN @low AND @high AND (due_at, seq) < (@due, @seq)`
+	ofBranch  = inBranch + ` ORDER BY due_at DESC, seq DESC`
+	notBeyond = inBranch + ` AND due_at >= (SELECT at FROM bound) ORDER BY due_at DESC, seq DESC`
+
 	pageOfBranches = `
 		UNION ALL
 		SELECT b.queue, (SELECT min(slot) FROM posthouse_work WHERE queue = b.queue AND state = @state AND slot > b.slot)
 			FROM branch b WHERE b.slot IS NOT NULL
+	), bound (at) AS MATERIALIZED (SELECT CASE WHEN (SELECT count(slot) FROM branch) < @limit THEN 0 ELSE
+		(SELECT CASE WHEN count(at) < @limit THEN 0 ELSE min(at) END FROM (
+			SELECT (SELECT due_at ` + ofBranch + ` LIMIT 1) AS at FROM branch b WHERE b.slot IS NOT NULL ORDER BY at DESC LIMIT @limit)) END
 	), page (at, seq) AS MATERIALIZED (SELECT w.due_at, w.seq FROM branch b
-		CROSS JOIN posthouse_work w ON w.seq IN (SELECT seq FROM posthouse_work
-			WHERE queue = b.queue AND state = @state AND slot = b.slot AND retry_count BETWEEN @low AND @high
-			AND (due_at, seq) < (@due, @seq) ORDER BY due_at DESC, seq DESC LIMIT @limit)
+		CROSS JOIN posthouse_work w ON w.seq IN (SELECT seq ` + notBeyond + ` LIMIT @limit)
 		WHERE b.slot IS NOT NULL ORDER BY w.due_at DESC, w.seq DESC LIMIT @limit)`
 )
 

@@ -175,8 +175,8 @@ func keyNumbersAtOnce(k *kit) {
 		})
 	}
 	wg.Wait()
-	for _, s := range ids {
-		if diff := cmp.Diff(ids[0], s); diff != "" {
+	for i := range ids {
+		if diff := cmp.Diff(ids[0], ids[i]); diff != "" {
 			k.Error(diff)
 		}
 	}

@@ -153,6 +153,9 @@ func dueBySlot(k *kit) {
 	check(slot("a"), slot("b"), slot("c"), slot("d"))
 	k.change(`UPDATE posthouse_work SET due_at = due_at + 3600000000 WHERE seq = %d`, kept[2])
 	check(slot("a"), slot("c"), slot("d"))
+	row, _ := k.row(kept[4])
+	ask.Floor = row.DueAt // where the others are, too
+	check(slot("a"), slot("c"), slot("d"))
 	ask.Slots = agreed.SlotsOf(agreed.Partition(slot("a")))
 	check(slot("a"))
 	ask.Slots = nil
