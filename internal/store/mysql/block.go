@@ -71,6 +71,9 @@ type sofar struct {
 	latest     model.Micros // due_at of what is pending
 }
 
+// never is due before everything.
+const never model.Micros = math.MinInt64 + 1
+
 // unfinished is the work of one key, by seq.
 type unfinished []sofar
 
@@ -78,7 +81,7 @@ type unfinished []sofar
 func (u unfinished) before(seq model.Seq) sofar {
 	n := sort.Search(len(u), func(i int) bool { return u[i].seq >= seq })
 	if n == 0 {
-		return sofar{latest: math.MinInt64}
+		return sofar{latest: never}
 	}
 	return u[n-1]
 }
@@ -121,28 +124,18 @@ func (cl *claim) lockWindow(window []place) (due []place, keys map[int64]unfinis
 		func(rows *sql.Rows) error { return into(rows, &may) },
 		scanPlace(&due, span{queue: cl.p.Queue}),
 	}
-	if len(rest) > 0 {
-		todo.add(`SELECT key_hash, min(seq) FROM posthouse_work FORCE INDEX (posthouse_work_key)
-			WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 1 AND seq <= ? GROUP BY key_hash`, cl.p.Queue, last)
-		scans = append(scans, func(rows *sql.Rows) error {
-			var hash int64
-			is := sofar{processing: true, latest: math.MinInt64}
-			err := into(rows, &hash, &is.seq)
-			keys[hash] = append(keys[hash], is)
-			return err
-		})
-	}
 	for {
 		// Seldom more than the window and what holds it up.
 		most, found, ofLast, lastHash := max(1024, 4*len(window)), 0, 0, int64(0)
 		if len(rest) > 0 {
-			todo.add(`SELECT key_hash, seq, due_at FROM posthouse_work FORCE INDEX (posthouse_work_key)
-				WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state = 0 AND seq <= ? ORDER BY key_hash, state, seq LIMIT ?`,
+			todo.add(`SELECT key_hash, seq, state = 1, CASE WHEN state = 0 THEN due_at ELSE ? END
+				FROM posthouse_work FORCE INDEX (posthouse_work_key)
+				WHERE queue = ? AND key_hash IN (`+list(rest)+`) AND state < 2 AND seq <= ? ORDER BY key_hash, seq LIMIT ?`, never,
 				cl.p.Queue, last, most)
 			scans = append(scans, func(rows *sql.Rows) error {
 				var hash int64
 				var is sofar
-				err := into(rows, &hash, &is.seq, &is.latest)
+				err := into(rows, &hash, &is.seq, &is.processing, &is.latest)
 				keys[hash] = append(keys[hash], is)
 				if hash != lastHash {
 					lastHash, ofLast = hash, 0

@@ -187,16 +187,17 @@ func (cl *claim) claimThose(take *script, which string) {
 // takeUnlocked claims the first of the works that are still as they were seen
 // and that nobody else is claiming.
 func (cl *claim) takeUnlocked(window []place) error {
-	var free []model.Seq
+	var free []model.Work
+	var at model.Micros
 	may := false
 	var todo script
 	cl.lockOwner(&todo)
 	for len(window) > 0 && len(free) < cl.p.Limit {
 		some := window[:min(cl.p.Limit-len(free), len(window))]
 		window = window[len(some):]
-		todo.add(`SELECT w.seq FROM posthouse_work w FORCE INDEX (PRIMARY) WHERE ` + cl.stillDue(seqsOf(some)) + ` FOR UPDATE SKIP LOCKED`)
-		todo.add(`SELECT @may`)
-		err := cl.c.query(&todo, scanID(&free), func(rows *sql.Rows) error { return into(rows, &may) })
+		todo.add(`SELECT ` + workColumns + ` FROM posthouse_work w FORCE INDEX (PRIMARY) WHERE ` + cl.stillDue(seqsOf(some)) + ` FOR UPDATE SKIP LOCKED`)
+		todo.add(`SELECT @may, @now`)
+		err := cl.c.query(&todo, scanWork(&free), func(rows *sql.Rows) error { return into(rows, &may, &at) })
 		if err != nil {
 			return err
 		}
@@ -205,11 +206,38 @@ func (cl *claim) takeUnlocked(window []place) error {
 			break
 		}
 	}
-	if len(free) > 0 {
-		slices.Sort(free)
-		cl.claimThose(&todo, `w.seq IN (`+list(free)+`) AND w.state = 0`)
+	if len(free) == 0 {
+		return cl.finish(&todo, nil)
 	}
-	return cl.finish(&todo, free)
+	slices.SortFunc(free, byDueAt)
+	var seqs, started []model.Seq
+	for i := range free {
+		w := &free[i]
+		seqs = append(seqs, w.Seq)
+		w.State, w.Token, w.Owner = model.Processing, cl.p.Token, cl.p.Owner
+		if cl.p.Start && (w.Lost == 0 || w.RetryCount < cl.p.AloneFrom) {
+			w.StartedAt = at
+			started = append(started, w.Seq)
+		}
+	}
+	slices.Sort(seqs)
+	cl.claimThose(&todo, `w.seq IN (`+list(seqs)+`) AND w.state = 0`)
+	todo.add(`COMMIT`)
+	committed := false
+	todo.add(`SELECT 1`)
+	scans := []func(*sql.Rows) error{func(*sql.Rows) error { committed = true; return nil }}
+	if len(started) > 0 {
+		todo.add(`SELECT ` + messageColumns + ` FROM posthouse_message m FORCE INDEX (PRIMARY) WHERE m.seq IN (` + list(started) + `)`)
+		scans = append(scans, loading(free))
+	}
+	if err := cl.c.query(&todo, scans...); err != nil {
+		if committed {
+			err = lasting{err}
+		}
+		return err
+	}
+	cl.claimed.Works = free
+	return nil
 }
 
 // finish sends what ends the transaction, and reads back what was claimed: from

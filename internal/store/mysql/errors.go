@@ -93,6 +93,7 @@ const (
 	errWrongValue       = 1366
 	errDataTooLong      = 1406
 	errInvalidChars     = 1300
+	errSubqueryRows     = 1242 // more than one for one value
 	errConstraintFailed = 3819
 	errCheckFailed      = 4025 // MariaDB
 )

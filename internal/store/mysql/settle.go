@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
 
 	"github.com/posthouse/posthouse/internal/crashpoint"
@@ -30,9 +31,25 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 	}
 	slices.Sort(seqs)
 	order := columns.Order(settlements)
+	alike := allSucceeded(settlements, order)
 	var applied []bool
 	err := s.write(ctx, op, func(c *call) error {
 		applied = make([]bool, len(settlements))
+		if alike {
+			switch err := c.settleSuccesses(settlements, order, seqs, s.shard); {
+			case err == nil:
+				for i := range applied {
+					applied[i] = true
+				}
+				return nil
+			case !errors.Is(err, errNotAll):
+				return err
+			}
+			alike = false
+			if err := c.rollback(); err != nil {
+				return err
+			}
+		}
 		held := map[model.Seq]model.Token{}
 		var begin script
 		begin.add(`START TRANSACTION`)
@@ -63,6 +80,38 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 	}
 	crashpoint.Hit(crashpoint.AfterSettle)
 	return applied, nil
+}
+
+// allSucceeded says whether the settlements are of one claim that was handled
+// as a whole, each work once.
+func allSucceeded(settlements []model.Settlement, order []int) bool {
+	return len(order) == len(settlements) && !slices.ContainsFunc(settlements, func(s model.Settlement) bool {
+		return s.Kind != model.SettleSuccess || s.Token != settlements[0].Token
+	})
+}
+
+// errNotAll says that a claim has lost some of its work.
+var errNotAll = errors.New("not all work is there")
+
+// settleSuccesses ends the works of one claim in one go, if none of them was
+// lost: nothing needs to be read then. Otherwise it is errNotAll, and the
+// transaction is to be rolled back.
+func (c *call) settleSuccesses(settlements []model.Settlement, order []int, seqs []model.Seq, shard int) error {
+	changes := changes{shard: shard}
+	for _, i := range order {
+		changes.add(&settlements[i])
+	}
+	var todo script
+	todo.add(`START TRANSACTION`)
+	todo.add(setNow)
+	todo.add(`DELETE FROM posthouse_work WHERE seq IN (`+list(seqs)+`) AND state = 1 AND token = ?`, settlements[0].Token)
+	todo.add(`SET @all = if(row_count() = ?, 1, (SELECT 1 UNION ALL SELECT 2))`, len(seqs)) // two rows for one value: the script ends here
+	changes.outcomes(&todo)
+	err := c.commit(&todo, crashpoint.BeforeSettle)
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == errSubqueryRows {
+		return errNotAll
+	}
+	return err
 }
 
 // changes are those of one transaction, on rows that it holds.
@@ -102,8 +151,13 @@ const someRows = 50
 
 func (ch *changes) commit(c *call) error {
 	var todo script
-	for some := range slices.Chunk(ch.succeeded, someRows) {
-		success(&todo, some)
+	if len(ch.succeeded) > 0 {
+		seqs := make([]model.Seq, len(ch.succeeded))
+		for i, s := range ch.succeeded {
+			seqs[i] = s.Seq
+		}
+		todo.add(`DELETE FROM posthouse_work WHERE seq IN (` + list(seqs) + `) AND state = 1`)
+		ch.outcomes(&todo)
 		if err := c.relieve(&todo); err != nil {
 			return err
 		}
@@ -120,24 +174,22 @@ func (ch *changes) commit(c *call) error {
 			return err
 		}
 	}
-	counts := map[model.SourceID]int64{}
-	for _, s := range ch.succeeded {
-		counts[s.Queue]++
-	}
-	count(&todo, counts, ch.shard)
 	return c.commit(&todo, crashpoint.BeforeSettle)
 }
 
-func success(todo *script, settlements []*model.Settlement) {
-	seqs := make([]model.Seq, len(settlements))
-	var args []any
-	for i, s := range settlements {
-		seqs[i] = s.Seq
-		args = append(args, s.Seq, s.Queue, s.StartedAt, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+// outcomes keeps what succeeded, and counts it.
+func (ch *changes) outcomes(todo *script) {
+	counts := map[model.SourceID]int64{}
+	for some := range slices.Chunk(ch.succeeded, packetRows) {
+		args := make([]any, 0, 7*len(some))
+		for _, s := range some {
+			args = append(args, s.Seq, s.Queue, s.StartedAt, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+			counts[s.Queue]++
+		}
+		todo.add(`INSERT INTO posthouse_outcome (finished_at, seq, source, started_at, n, retry_count, replay, http_status) VALUES `+
+			repeat(`(@now,?,?,?,?,?,?,?)`, len(some)), args...)
 	}
-	todo.add(`DELETE FROM posthouse_work WHERE seq IN (` + list(seqs) + `) AND state = 1`)
-	todo.add(`INSERT INTO posthouse_outcome (finished_at, seq, source, started_at, n, retry_count, replay, http_status) VALUES `+
-		repeat(`(@now,?,?,?,?,?,?,?)`, len(settlements)), args...)
+	count(todo, counts, ch.shard)
 }
 
 func (u update) change(todo *script, seqs []model.Seq) {

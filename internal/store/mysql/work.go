@@ -48,21 +48,23 @@ func scanStarted(works *[]model.Work) func(*sql.Rows) error {
 	}
 }
 
-// loading returns the scan that gives started works their messages, which the
-// statement loadStarted returns.
-func loading(works *[]model.Work) func(*sql.Rows) error {
+// loading returns the scan that gives works their messages.
+func loading(works []model.Work) func(*sql.Rows) error {
+	bySeq := make(map[model.Seq]*model.Work, len(works))
+	for i := range works {
+		bySeq[works[i].Seq] = &works[i]
+	}
 	return func(rows *sql.Rows) error {
 		m, err := scanMessage(rows)
 		if err != nil {
 			return err
 		}
-		for i := range *works {
-			if (*works)[i].Seq == m.Seq {
-				(*works)[i].Message = m
-				return nil
-			}
+		w := bySeq[m.Seq]
+		if w == nil {
+			return fmt.Errorf("%w: a message that was not asked for", errScan)
 		}
-		return fmt.Errorf("%w: a message that was not asked for", errScan)
+		w.Message = m
+		return nil
 	}
 }
 
@@ -81,18 +83,18 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 	}
 	err = s.write(ctx, "start", func(c *call) error {
 		started = nil
+		marked := 0
 		var mark script
 		mark.add(setNow)
 		mark.add(`UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.started_at = @now
 			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = 0
 			AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = w.owner AND i.dead = 0)`, p.Token)
-		mark.add(`SELECT `+workColumns+` FROM posthouse_work w FORCE INDEX (PRIMARY)
+		mark.add(`SELECT row_count()`)
+		mark.add(`SELECT `+workColumns+`, m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body
+			FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq
 			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
-		mark.add(`SELECT `+messageColumns+` FROM posthouse_work w FORCE INDEX (PRIMARY)
-			STRAIGHT_JOIN posthouse_message m FORCE INDEX (PRIMARY) ON m.seq = w.seq
-			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
-		err := c.query(&mark, scanWork(&started), loading(&started))
-		if err != nil && len(started) > 0 {
+		err := c.query(&mark, func(rows *sql.Rows) error { return into(rows, &marked) }, scanStarted(&started))
+		if err != nil && marked > 0 {
 			err = lasting{err}
 		}
 		return err
@@ -100,11 +102,11 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 	if err != nil {
 		return nil, err
 	}
-	// What was lost between the two reads has no message.
-	started = slices.DeleteFunc(started, func(w model.Work) bool { return w.Message == nil })
-	slices.SortStableFunc(started, func(a, b model.Work) int {
-		return slices.Index(p.Seqs, a.Seq) - slices.Index(p.Seqs, b.Seq)
-	})
+	places := make(map[model.Seq]int, len(p.Seqs))
+	for i, seq := range p.Seqs {
+		places[seq] = i
+	}
+	slices.SortFunc(started, func(a, b model.Work) int { return places[a.Seq] - places[b.Seq] })
 	return started, nil
 }
 

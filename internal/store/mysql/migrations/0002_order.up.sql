@@ -2,13 +2,15 @@
 -- itself, and only MariaDB knows IF NOT EXISTS for columns.
 --
 -- Where work stands among its source's: slot tells the partition, key_hash the
--- key where keys block (0 where they do not).
+-- key where keys block (0 where they do not). A claim or a settlement changes the
+-- state; an index with it would be written for all work, whether it has keys or
+-- not.
 SET @posthouse = if((SELECT count(*) FROM information_schema.columns
         WHERE table_schema = database() AND table_name = 'posthouse_work' AND column_name = 'slot') = 0,
     'ALTER TABLE posthouse_work
         ADD COLUMN slot INT NOT NULL DEFAULT 0, ADD COLUMN key_hash BIGINT NOT NULL DEFAULT 0,
         DROP KEY posthouse_work_due, ADD KEY posthouse_work_due (queue, state, slot, due_at, seq),
-        ADD KEY posthouse_work_key (queue, key_hash, state, seq)', 'DO 0')
+        ADD KEY posthouse_work_key (queue, key_hash, seq)', 'DO 0')
 -- next
 PREPARE posthouse FROM @posthouse
 -- next
