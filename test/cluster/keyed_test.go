@@ -97,7 +97,7 @@ func runKeyed(t *testing.T, e running.Engine) {
 	cfg := running.Config{Store: e.Fresh(t), Sources: []running.Source{keyedSource(target)}}
 	c := launch(t, 3, cfg)
 	c.awaitShared("orders", partitions)
-	load := c.pushes(running.LoadConfig{Writing: running.Keyed(keyOf), Sources: []string{"orders"}, Connections: 24, Pause: 300 * time.Millisecond})
+	load := c.pushes(running.LoadConfig{Writing: running.Keyed(keyOf), Sources: []string{"orders"}, Connections: 16, Pause: 300 * time.Millisecond})
 	load.Grant(1 << 30)
 
 	t.Run("IN-22 a key whose head fails for long delays no other", func(t *testing.T) {

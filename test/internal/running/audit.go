@@ -144,28 +144,36 @@ func (a Audit) expected(source string, xs []Execution) int {
 // before it reached the target.
 func CheckOrder(t *testing.T, source string, pushes []Push, executions []Execution) {
 	t.Helper()
-	var firsts []Push
+	var firsts []Execution
 	seen := map[int]bool{} // a first attempt that was given back starts again
 	for _, x := range executions {
-		if p := pushes[x.Number]; x.Source == source && !x.CutOff && x.Attempt == 1 && p.Tries == 1 && !seen[x.Number] {
-			firsts = append(firsts, p)
+		if x.Source == source && !x.CutOff && x.Attempt == 1 && pushes[x.Number].Tries == 1 && !seen[x.Number] {
+			firsts = append(firsts, x)
 			seen[x.Number] = true
 		}
 	}
-	// Going back, the earliest acknowledgement among all that started later.
-	var earliest time.Time
-	for _, p := range slices.Backward(firsts) {
-		if !earliest.IsZero() && earliest.Before(p.Sent) {
-			t.Errorf("a message that was sent at %v started before one that had been acknowledged at %v",
-				p.Sent.Format(time.StampMicro), earliest.Format(time.StampMicro))
-			return
+	// Going back, the one of the earliest acknowledgement among all that started
+	// later.
+	earliest, overtook := -1, 0
+	var first, late Execution
+	for i, x := range slices.Backward(firsts) {
+		if earliest >= 0 && pushes[firsts[earliest].Number].Acked.Before(pushes[x.Number].Sent) {
+			first, late = x, firsts[earliest]
+			overtook++
 		}
-		if earliest.IsZero() || p.Acked.Before(earliest) {
-			earliest = p.Acked
+		if earliest < 0 || pushes[x.Number].Acked.Before(pushes[firsts[earliest].Number].Acked) {
+			earliest = i
 		}
+	}
+	if overtook > 0 {
+		t.Errorf("%d messages overtook others. The first: message %d was sent at %v and started by %s at %v, before message %d, which had been acknowledged at %v and was started by %s at %v",
+			overtook, first.Number, clock(pushes[first.Number].Sent), first.Instance, clock(first.At),
+			late.Number, clock(pushes[late.Number].Acked), late.Instance, clock(late.At))
 	}
 	t.Logf("compared %d first attempts", len(firsts))
 }
+
+func clock(t time.Time) string { return t.UTC().Format(time.StampMicro) }
 
 // Reporter tells the first few problems and counts the others.
 type Reporter struct {
