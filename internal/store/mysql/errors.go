@@ -70,6 +70,7 @@ const (
 	errReadOnlyTx        = 1207
 	errDeadlock          = 1213
 	errUserLimit         = 1226
+	errAutoincRead       = 1467 // a deadlock on the way to the next id
 	errOptionPrevents    = 1290 // --read-only
 	errQueryInterrupted  = 1317
 	errNoSuchTable       = 1146
@@ -125,7 +126,7 @@ func unavailable(number uint16) bool {
 	switch number {
 	case errConnectionCount, errOutOfMemory, errOutOfResources, errDBAccessDenied, errAccessDenied, errUnknownDatabase, errServerShutdown,
 		errDiskFull, errFileUsed, errRecordFileFull, errAborted, errNetReadError, errNetReadInterrupt, errNetWriteError, errNetWriteInterrupt,
-		errTooManyUserConns, errLockWaitTimeout, errLockTableFull, errReadOnlyTx, errDeadlock, errUserLimit, errOptionPrevents,
+		errTooManyUserConns, errLockWaitTimeout, errLockTableFull, errReadOnlyTx, errDeadlock, errAutoincRead, errUserLimit, errOptionPrevents,
 		errQueryInterrupted, errNewAbortedConn, errCantExecReadOnly, errInnoDBReadOnly, errReadOnlyMode, errConnectionKilled,
 		errStatementTimeout, errRecordChanged, errQueryTimeout, errLockNowait, errDisconnecting:
 		return true
@@ -161,7 +162,7 @@ func again(err error) bool {
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		switch e.Number {
-		case errDeadlock, errLockWaitTimeout, errRecordChanged:
+		case errDeadlock, errAutoincRead, errLockWaitTimeout, errRecordChanged:
 			return true
 		}
 		return false
