@@ -49,6 +49,62 @@ func million(b *testing.B, engine engine) (*Store, []model.Source) {
 	return s, sources
 }
 
+// BenchmarkTomorrow claims beside 1,000,000 finished messages, then also beside
+// 1,000,000 that are due tomorrow in the same slots. It counts what is read.
+func BenchmarkTomorrow(b *testing.B) {
+	for _, engine := range engines {
+		b.Run(engine.name, func(b *testing.B) {
+			for _, wants := range []model.Ordering{{Order: model.Serial, Partitions: 1}, {Order: model.Keyed, Partitions: 1, Key: "k", Block: true}} {
+				b.Run(string(wants.Order), func(b *testing.B) { tomorrow(b, engine, wants) })
+			}
+		})
+	}
+}
+
+func tomorrow(b *testing.B, engine engine, wants model.Ordering) {
+	s, _ := million(b, engine)
+	s.db.SetMaxOpenConns(1) // the counters are those of a connection
+	source := keyed(b, s, wants)
+	token := model.Token(0)
+	claim := func(b *testing.B) {
+		read, n := int64(0), 0
+		for b.Loop() {
+			b.StopTimer()
+			putKeyed(b, s, source, 600, func(i int) string { return fmt.Sprint(i % 300) })
+			before := rowsRead(b, s)
+			token++
+			b.StartTimer()
+			claimed, err := s.ClaimWork(b.Context(), claimOf(source, token, 64))
+			b.StopTimer()
+			read += rowsRead(b, s) - before
+			n++
+			for len(claimed.Works) > 0 && err == nil { // so that each claim finds the same
+				var all []model.Settlement
+				for _, w := range claimed.Works {
+					all = append(all, model.Settlement{Seq: w.Seq, Queue: w.Queue, Token: token, Kind: model.SettleSuccess})
+				}
+				if _, err = s.Settle(b.Context(), all); err == nil {
+					claimed, err = s.ClaimWork(b.Context(), claimOf(source, token, 600))
+				}
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+		b.ReportMetric(float64(read)/float64(n), "rows/claim")
+	}
+	b.Run("before", claim)
+	_, err := s.db.ExecContext(b.Context(), fmt.Sprintf(`INSERT INTO posthouse_work
+		(seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state, slot, key_hash)
+		SELECT seq, 9000000000000000 + seq, 0, 0, 0, %d, 0, 0, 0, 0, %d + if(%t, seq %% 256, 0), if(%[3]t, 1 + seq %% 1000, 0)
+		FROM posthouse_message WHERE seq <= 1000000`, source.ID, source.Agreed.SlotsOf(0)[0], wants.HasKeys()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("after", claim)
+}
+
 // BenchmarkMillion reads first and second pages beside 1,000,000 finished
 // messages.
 func BenchmarkMillion(b *testing.B) {

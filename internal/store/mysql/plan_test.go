@@ -2,11 +2,33 @@ package mysql
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
+
+// rowsRead is how many rows the one connection of s has read.
+func rowsRead(t testing.TB, s *Store) (n int64) {
+	t.Helper()
+	err := s.read(t.Context(), "count", func(c *call) error {
+		var one script
+		one.add(`SHOW SESSION STATUS WHERE variable_name IN ('Handler_read_key', 'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next', 'Handler_read_first')`)
+		return c.query(&one, func(rows *sql.Rows) error {
+			var name string
+			var value int64
+			err := into(rows, &name, &value)
+			n += value
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
 
 // TestPlans counts the rows that the server touches for the statements of every
 // message, beside many that they are not about, with statistics of an empty
@@ -21,9 +43,11 @@ func plans(t *testing.T, engine engine) {
 	ctx := t.Context()
 	url := engine.fresh(t)
 	s, queue := ready(t, Config{URL: url, MaxConns: 1}) // the counters are those of a connection
-	if _, err := s.Register(ctx, []model.SourceSpec{{Name: "a"}, {Name: "b"}}); err != nil {
+	sources, err := s.Register(ctx, []model.SourceSpec{{Name: "a"}, {Name: "b", Wants: model.Ordering{Order: model.Keyed, Partitions: 4, Key: "k", Block: true}}})
+	if err != nil {
 		t.Fatal(err)
 	}
+	keyed := sources[1]
 	if err := s.JoinInstance(ctx, 1, "plans", 1e12, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -39,29 +63,13 @@ func plans(t *testing.T, engine engine) {
 		// Every fourth is due, the others will be.
 		`INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
 			SELECT seq, seq + CASE WHEN seq % 4 = 0 THEN 0 ELSE 9000000000000000 END, 0, 0, 0, source, 0, 0, 0, 0 FROM posthouse_message`,
+		`UPDATE posthouse_work SET slot = 256 + seq DIV 4 % 256, key_hash = 1 + seq DIV 4 % 1000 WHERE queue = 2`,
 	} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			t.Fatal(err)
 		}
 	}
-	touched := func() (n int64) {
-		t.Helper()
-		err := s.read(ctx, "count", func(c *call) error {
-			var one script
-			one.add(`SHOW SESSION STATUS WHERE variable_name IN ('Handler_read_key', 'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next', 'Handler_read_first')`)
-			return c.query(&one, func(rows *sql.Rows) error {
-				var name string
-				var value int64
-				err := into(rows, &name, &value)
-				n += value
-				return err
-			})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	touched := func() int64 { return rowsRead(t, s) }
 	check := func(what string, most int64, do func() error) {
 		t.Helper()
 		before := touched()
@@ -119,15 +127,103 @@ func plans(t *testing.T, engine engine) {
 		_, err := s.Beat(ctx, model.HeartbeatParams{Instance: 1, LeaseFor: 1e12, Bury: true})
 		return err
 	})
+	// Of 64 slots in each of which about as many are due as not.
+	a := keyed.Agreed
+	check("due work of many slots", 5*crowd+64*16, // some rows of two reads, which are gathered in temporary tables
+		func() error {
+			due, err := s.DueWork(ctx, model.DueParams{Queue: keyed.ID, KeyID: a.KeyID, Slots: a.SlotsOf(1)})
+			if err == nil && len(due.Slots) != 64 {
+				err = fmt.Errorf("%d slots are due", len(due.Slots))
+			}
+			return err
+		})
+	for _, block := range []bool{false, true} {
+		check(fmt.Sprintf("claim of many slots, block %t", block), 3000, func() error {
+			claimed, err := s.ClaimWork(ctx, model.ClaimParams{Queue: keyed.ID, Owner: 1, Token: 10, Limit: 10, Generation: a.Generation,
+				KeyID: a.KeyID, Slots: a.SlotsOf(1), Block: block})
+			if err == nil && len(claimed.Works) == 0 {
+				err = fmt.Errorf("claimed %+v", claimed)
+			}
+			return err
+		})
+	}
+	check("misplaced", 10, func() error { _, err := s.Misplaced(ctx, keyed.ID, a.KeyID, 10); return err })
+	check("take leases", 30, func() error {
+		leases, err := s.TakeLeases(ctx, 1, []model.Partition{{Queue: keyed.ID, Number: 1}, {Queue: keyed.ID, Number: 3}})
+		if err == nil && (!leases[0].Held || !leases[1].Held) {
+			err = fmt.Errorf("leases %+v", leases)
+		}
+		return err
+	})
+	check("agree", 100, func() error { _, err := s.Agree(ctx, 1); return err })
+	explains(t, engine, db, queue, keyed)
 	for filter := model.AnyState; filter <= model.OnlyFailed; filter++ {
 		if filter == model.OnlyRetrying {
 			continue // there are none: all that is pending is looked through
 		}
 		for _, source := range []model.SourceID{0, queue} {
-			check(fmt.Sprintf("list %d of %d", filter, source), 300, func() error {
+			most := int64(300)
+			if source == 0 {
+				most = 8 * few // of the source with many slots
+			}
+			check(fmt.Sprintf("list %d of %d", filter, source), most, func() error {
 				_, err := s.ListMessages(ctx, model.ListParams{Source: source, Filter: filter, Limit: 20})
 				return err
 			})
+		}
+	}
+}
+
+// explains shows that what looks for work goes by one ordered range of the index.
+func explains(t *testing.T, engine engine, db *sql.DB, queue model.SourceID, keyed model.Source) {
+	t.Helper()
+	slots := keyed.Agreed.SlotsOf(1)
+	due := func(queue model.SourceID, slots []model.Slot) string {
+		return span{queue: queue, slots: slots, until: "1796060645467346", also: elsewhere(queue, 0)}.query(slots, 500)
+	}
+	for what, query := range map[string]string{
+		"claim of one slot":   due(queue, oneSlot),
+		"claim of many slots": due(keyed.ID, slots),
+		"list of one slot":    spanOf(model.ListParams{Filter: model.OnlyFailed}, queue, oneSlot).query(oneSlot, 50),
+		"list of many slots":  spanOf(model.ListParams{Filter: model.OnlyFailed}, keyed.ID, slots).query(slots, 50),
+	} {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if engine.name == mySQL.name {
+			_, err = conn.ExecContext(t.Context(), `SET explain_format = 'TRADITIONAL'`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := conn.QueryContext(t.Context(), `EXPLAIN `+query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			step := map[string]*sql.NullString{}
+			fields := make([]any, len(columns))
+			for i, column := range columns {
+				step[column] = &sql.NullString{}
+				fields[i] = step[column]
+			}
+			if err := rows.Scan(fields...); err != nil {
+				t.Fatal(err)
+			}
+			extra := step["Extra"].String
+			if step["table"].Valid && step["key"].String != "posthouse_work_due" || strings.Contains(extra, "filesort") || strings.Contains(extra, "temporary") {
+				t.Errorf("%s: key %s, %s", what, step["key"].String, extra)
+			}
+			t.Logf("%s: %s %s, type %s, key %s (%s bytes), %s", what, step["select_type"].String, step["table"].String, step["type"].String,
+				step["key"].String, step["key_len"].String, extra)
+		}
+		if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
