@@ -200,12 +200,33 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	link := regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
-	for _, page := range append(pages, "../../README.md", "../../README.zh-CN.md") {
+	link := regexp.MustCompile(`\]\(([^)#: ]*)(?:#([^)]*))?\)`)
+	for _, page := range append(pages, "../../README.md", "../../README.zh-CN.md", "../../CONTRIBUTING.md") {
 		for _, to := range link.FindAllStringSubmatch(read(t, strings.TrimPrefix(page, "../../")), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), to[1])); err != nil {
+			target := page
+			if to[1] != "" {
+				target = filepath.Join(filepath.Dir(page), to[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", page, err)
+			} else if to[2] != "" && !anchors(t, target)[to[2]] {
+				t.Errorf("%s: %s has no heading #%s", page, target, to[2])
 			}
 		}
 	}
+}
+
+// anchors are what the headings of a page are known by in links.
+func anchors(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		known[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return known
 }
