@@ -8,19 +8,34 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
-// million fills a store with 1,000,000 finished messages of four sources, and
-// a few thousand that are not.
+// million fills a store with 1,000,000 finished messages of four sources, a few
+// thousand that are not, and 1,000,000 that are due tomorrow. None of it may
+// change what a claim looks at.
 func million(b *testing.B) (*Store, []model.Source) {
 	s := open(b, Config{URL: testdb.Postgres(b)})
 	migrated(b, s)
 	var specs []model.SourceSpec
 	for i := range 4 {
-		specs = append(specs, model.SourceSpec{Name: fmt.Sprintf("m%d", i)})
+		specs = append(specs, model.SourceSpec{Name: fmt.Sprintf("m%d", i), Wants: serial})
 	}
 	sources, err := s.Register(b.Context(), specs)
 	if err != nil {
 		b.Fatal(err)
 	}
+	if err := s.JoinInstance(b.Context(), 1, "million", 1e12, nil); err != nil {
+		b.Fatal(err)
+	}
+	for range 20 {
+		benchPut(b, s, sources[0].ID)
+	}
+	rows, pages := claimLooks(b, s, sources[0].ID)
+	defer func() {
+		moreRows, morePages := claimLooks(b, s, sources[0].ID)
+		b.Logf("a claim looks at %d rows in %d pages, and with millions beside them at %d in %d", rows, pages, moreRows, morePages)
+		if moreRows != rows || morePages > pages*11/10+3 {
+			b.Error("the claim costs more")
+		}
+	}()
 	db := other(b, s)
 	for _, statement := range []string{
 		`INSERT INTO posthouse_message (received_at, source, size, id, content_type, check_note, headers, query, body)
@@ -32,6 +47,8 @@ func million(b *testing.B) (*Store, []model.Source) {
 			SELECT seq, received_at + (CASE WHEN seq % 3 = 1 THEN 1e15 ELSE 0 END)::bigint, 0, 0, 0, source,
 				CASE WHEN seq % 3 = 0 THEN 0 ELSE 1 END, 0, 0, CASE WHEN seq % 3 = 2 THEN 2 ELSE 0 END
 			FROM posthouse_message WHERE seq > 1000000`,
+		`INSERT INTO posthouse_work (seq, due_at, token, owner, started_at, queue, retry_count, lost, replay, state)
+			SELECT 10000000 + n, 4000000000000000 + n, 0, 0, 0, 1, 0, 0, 0, 0 FROM generate_series(1, 1000000) n`,
 		`INSERT INTO posthouse_counter (source, shard, succeeded) SELECT source, 0, count(*) FROM posthouse_outcome GROUP BY source`,
 		`ANALYZE`,
 	} {
@@ -40,6 +57,27 @@ func million(b *testing.B) (*Store, []model.Source) {
 		}
 	}
 	return s, sources
+}
+
+// claimLooks says how many rows and pages a claim of 1000 looks at, and takes
+// nothing.
+func claimLooks(b *testing.B, s *Store, queue model.SourceID) (rows, pages int) {
+	conn, err := s.pool.Acquire(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Release()
+	c := conn.Conn()
+	run(b.Context(), b, c, `BEGIN`)
+	run(b.Context(), b, c, `PREPARE looks (`+claimTypes+`) AS `+claimStatements[claimForm{}])
+	explain(b.Context(), b, c, fmt.Sprintf(`EXECUTE looks(%d, 1, 77, 1000, 1, 0, 1, 0, 0, 0, true, 3)`, queue)).walk(func(n node) {
+		if n.Index == "posthouse_work_due" && n.Type == "Index Scan" {
+			rows, pages = rows+n.Rows, pages+n.Hit+n.Read
+		}
+	})
+	run(b.Context(), b, c, `DEALLOCATE looks`)
+	run(b.Context(), b, c, `ROLLBACK`)
+	return rows, pages
 }
 
 // BenchmarkMillion reads first and second pages beside 1,000,000 finished

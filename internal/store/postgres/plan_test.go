@@ -32,6 +32,7 @@ type node struct {
 	Cond  string `json:"Index Cond"`
 	Hit   int    `json:"Shared Hit Blocks"`
 	Read  int    `json:"Shared Read Blocks"`
+	Rows  int    `json:"Actual Rows"`
 	Plans []node
 }
 
@@ -236,7 +237,7 @@ func keepOne(t *testing.T, s *Store, source model.SourceID) {
 	}
 }
 
-func run(ctx context.Context, t *testing.T, c *pgx.Conn, sql string) {
+func run(ctx context.Context, t testing.TB, c *pgx.Conn, sql string) {
 	t.Helper()
 	if _, err := c.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
@@ -251,7 +252,7 @@ func number(ctx context.Context, t *testing.T, c *pgx.Conn, sql string) (n int) 
 	return n
 }
 
-func explain(ctx context.Context, t *testing.T, c *pgx.Conn, sql string) node {
+func explain(ctx context.Context, t testing.TB, c *pgx.Conn, sql string) node {
 	t.Helper()
 	var text []byte
 	err := c.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sql, pgx.QueryExecModeSimpleProtocol).Scan(&text)
