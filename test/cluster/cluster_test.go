@@ -89,6 +89,29 @@ func (c *instances) pushes(cfg running.LoadConfig) *running.Load {
 	return running.NewLoad(c.t, cfg)
 }
 
+// feed grants pushes for as long as the test runs, so that at most so many wait
+// to be executed: a slow machine then makes a test no longer.
+func feed(t *testing.T, load *running.Load, g *running.Target, ahead int) {
+	t.Helper()
+	load.Grant(ahead)
+	go func() {
+		granted := ahead
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-t.Context().Done():
+				return
+			}
+			if more := g.Count() + ahead - granted; more > 0 {
+				load.Grant(more)
+				granted += more
+			}
+		}
+	}()
+}
+
 // holders asks the store which instance holds each partition of a source, as
 // the instance's number; partitions that nobody living holds are not there.
 func (c *instances) holders(source string) map[int]int64 {

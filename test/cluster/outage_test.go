@@ -154,7 +154,7 @@ func runDatabaseFails(t *testing.T, e running.Engine) {
 	c.awaitShared("orders", partitions)
 	sources := []string{"serial", "orders", "parallel"}
 	load := c.pushes(running.LoadConfig{Writing: running.Keyed(keyOf), Sources: sources, Connections: 18, Pause: 80 * time.Millisecond})
-	load.Grant(1 << 30)
+	feed(t, load, target, 60)
 	awaitCount(t, target, 300)
 
 	// goesOn waits until every source is worked on again, and says how long after

@@ -37,7 +37,7 @@ func runRolling(t *testing.T, e running.Engine) {
 	load := c.pushes(running.LoadConfig{
 		Writing: running.Keyed(keyOf), Sources: []string{"serial", "keyed", "parallel"}, Connections: 24, Pause: 200 * time.Millisecond, Answered: answers.Add,
 	})
-	load.Grant(1 << 30)
+	feed(t, load, target, 60)
 	awaitCount(t, target, 200)
 	for range scale(1, 10) {
 		for _, s := range c.all {

@@ -63,8 +63,8 @@ func runSerial(t *testing.T, cfg running.Config) {
 		{Name: frozen, Order: "serial", Target: target.URL, MaxRetry: 50, Timeout: 40 * time.Second, OrphanAfter: 4 * time.Minute},
 	}
 	c := launch(t, 3, cfg)
-	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 150 * time.Millisecond})
-	load.Grant(1 << 30)
+	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 100 * time.Millisecond})
+	feed(t, load, target, 40)
 	awaitCount(t, target, scale(200, 5000))
 	inFlight := map[running.Claimed]bool{}
 
