@@ -201,10 +201,16 @@ func (s *Store) Place(ctx context.Context, queue model.SourceID, placed []model.
 	})
 }
 
-const place = `UPDATE posthouse_work SET slot = ($3::int[])[width_bucket(seq, $2::bigint[])],
-		key_hash = ($4::bigint[])[width_bucket(seq, $2::bigint[])]
-	WHERE seq = ANY (ARRAY(SELECT seq FROM posthouse_work WHERE seq = ANY ($2::bigint[]) AND state + 0 = 0 AND queue + 0 = $1
-		ORDER BY seq FOR UPDATE)) AND state + 0 = 0`
+// place leaves alone what stands where it belongs: others may have placed it
+// meanwhile, and a claim that has seen it there must find it there.
+const (
+	place = `UPDATE posthouse_work SET slot = ` + newSlot + `, key_hash = ` + newHash + `
+		WHERE seq = ANY (ARRAY(SELECT seq FROM posthouse_work WHERE seq = ANY ($2::bigint[]) AND state + 0 = 0 AND queue + 0 = $1
+			AND (slot + 0 <> ` + newSlot + ` OR key_hash + 0 <> ` + newHash + `)
+			ORDER BY seq FOR UPDATE)) AND state + 0 = 0`
+	newSlot = `($3::int[])[width_bucket(seq, $2::bigint[])]`
+	newHash = `($4::bigint[])[width_bucket(seq, $2::bigint[])]`
+)
 
 // processing is all work w that is processing, with its source s: one look at
 // the index for each source.
