@@ -61,7 +61,7 @@ func TestTimeZonesMoveNoMoment(t *testing.T) {
 }
 
 func runZones(t *testing.T, e running.Engine) {
-	const backoff = 1500 * time.Millisecond
+	const backoff = 5 * backoff
 	const slow = "slow" // its handlers take two leases
 	target := running.NewTarget(t, running.Binary, func(ctx context.Context, x running.Execution) int {
 		switch {

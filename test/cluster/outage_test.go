@@ -182,11 +182,13 @@ func runDatabaseFails(t *testing.T, e running.Engine) {
 
 	t.Run("AC-9 all connections lost, again and again", func(t *testing.T) {
 		var back time.Time
-		for range scale(5, 50) {
-			t.Logf("%d connections ended", o.disconnect(""))
+		ended := 0
+		for i := range scale(15, 300) {
+			ended += o.disconnect("")
 			back = time.Now()
-			<-time.After(300 * time.Millisecond)
+			<-time.After(time.Duration(50+i%7*40) * time.Millisecond) // there is work in every state
 		}
+		t.Logf("%d connections ended", ended)
 		goesOn(t, back)
 	})
 	if o.listen != "" {

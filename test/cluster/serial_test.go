@@ -19,9 +19,11 @@ import (
 )
 
 // roundInterval is how often the instances here look for work that nobody told
-// them of, and haste what a busy machine may add to a time.
+// them of, backoff how long a retry waits, and haste what a busy machine may add
+// to a time.
 const (
 	roundInterval = 200 * time.Millisecond
+	backoff       = 300 * time.Millisecond
 	haste         = 500 * time.Millisecond
 )
 
@@ -59,8 +61,8 @@ func runSerial(t *testing.T, cfg running.Config) {
 		return http.StatusOK
 	})
 	cfg.Sources = []running.Source{
-		{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 50},
-		{Name: frozen, Order: "serial", Target: target.URL, MaxRetry: 50, Timeout: 40 * time.Second, OrphanAfter: 4 * time.Minute},
+		{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 50, Backoff: backoff, RoundInterval: roundInterval},
+		{Name: frozen, Order: "serial", Target: target.URL, MaxRetry: 50, Backoff: backoff, RoundInterval: roundInterval, Timeout: 40 * time.Second, OrphanAfter: 4 * time.Minute},
 	}
 	c := launch(t, 3, cfg)
 	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 100 * time.Millisecond})
@@ -146,7 +148,11 @@ func freezeHolder(t *testing.T, c *instances, target *running.Target, inFlight m
 		}
 		return err
 	})
-	t.Logf("finished %v after the freeze, its backoff included", time.Since(frozenAt).Round(time.Millisecond))
+	took := time.Since(frozenAt)
+	t.Logf("another finished it %v after the freeze, its backoff included", took.Round(time.Millisecond))
+	if took > running.Freed+backoff+2*roundInterval+haste {
+		t.Errorf("%v after the freeze, want at most a lease and a third, %v, and the backoff", took, running.Freed)
+	}
 
 	close(thawed) // the frozen one's handler has succeeded; it does not know yet
 	victim.Signal(syscall.SIGCONT)
