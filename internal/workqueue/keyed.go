@@ -210,6 +210,9 @@ type balancer struct {
 // on their way to another instance.
 const unbalancedPause = time.Second
 
+// unheardPause is how often the balancer looks where no signals are heard.
+const unheardPause = 2 * time.Second
+
 func (b *balancer) run(ctx context.Context) {
 	for {
 		settled := true
@@ -227,8 +230,11 @@ func (b *balancer) run(ctx context.Context) {
 			}
 		}
 		var pause <-chan time.Time
-		if !settled {
+		switch {
+		case !settled:
 			pause = time.After(min(unbalancedPause, b.e.cfg.Lease/3))
+		case b.e.notifier.company.Load() && !b.e.notifier.listening.Load():
+			pause = time.After(unheardPause) // nobody tells when others let go
 		}
 		select {
 		case <-b.wake:

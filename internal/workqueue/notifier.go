@@ -21,10 +21,11 @@ const (
 // notifier tells other processes of due work, and hears of it from them, where
 // the store can carry that. Many hints become one signal.
 type notifier struct {
-	e       *Engine
-	signals Signals // nil: the store cannot
-	wake    chan struct{}
-	company atomic.Bool // other instances live that consume
+	e         *Engine
+	signals   Signals // nil: the store cannot
+	wake      chan struct{}
+	company   atomic.Bool // other instances live that consume
+	listening atomic.Bool
 
 	mu      sync.Mutex
 	pending map[model.SourceID]bool
@@ -94,6 +95,7 @@ func (n *notifier) sayGoodbye(ctx context.Context) {
 func (n *notifier) hear(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := n.signals.Listen(ctx, n.heard)
+		n.listening.Store(false)
 		if model.CodeOf(err) == model.CodeInvalid {
 			return // the store is reached in a way that carries no signals
 		}
@@ -111,6 +113,7 @@ func (n *notifier) hear(ctx context.Context) {
 
 func (n *notifier) heard(queues []model.SourceID) {
 	if queues == nil {
+		n.listening.Store(true)
 		for _, q := range n.e.queues {
 			signal(q.wake)
 		}
