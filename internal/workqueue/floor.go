@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -20,25 +21,30 @@ const (
 // and is gone. A database that must keep dead rows for somebody's old snapshot
 // makes that walk longer with every message. Now and then a claim goes without.
 type floor struct {
-	last model.Micros // due_at of the last claimed work
-	next time.Time    // when a claim goes without a floor
+	last atomic.Int64 // due_at of the last claimed work
+	next time.Time    // when a claim goes without a floor; only the loop touches it
 }
 
-// begin returns the floor of a claim, and what to call with what it took.
-func (f *floor) begin() (model.Micros, func([]model.Work)) {
+// begin returns the floor of a call that looks for due work, and what to call
+// when it has ended.
+func (f *floor) begin() (value model.Micros, done func()) {
+	return f.beginAbove(model.Micros(f.last.Load()))
+}
+
+// beginAbove is begin where others have claimed: last is the least of what was
+// last for each.
+func (f *floor) beginAbove(last model.Micros) (value model.Micros, done func()) {
 	begun := time.Now()
-	lifted := !begun.Before(f.next) || f.last == 0
-	value := f.last.Add(-floorMargin)
-	if lifted {
-		value = 0
+	if last != 0 && begun.Before(f.next) {
+		return last.Add(-floorMargin), func() {}
 	}
-	return value, func(works []model.Work) {
-		if lifted {
-			f.next = time.Now().Add(max(floorLifted, floorShare*time.Since(begun)))
-		}
-		if n := len(works); n > 0 {
-			f.last = works[n-1].DueAt
-		}
+	return 0, func() { f.next = time.Now().Add(max(floorLifted, floorShare*time.Since(begun))) }
+}
+
+// claimed moves the floor to what was claimed.
+func (f *floor) claimed(works []model.Work) {
+	if n := len(works); n > 0 {
+		f.last.Store(int64(works[n-1].DueAt))
 	}
 }
 

@@ -65,14 +65,19 @@ func (q *queue) look(s *shares, over <-chan struct{}) {
 			return rest
 		}
 		p := model.DueParams{Queue: q.id(), KeyID: s.agreed.KeyID}
+		last := model.Micros(idle[0].lane.floor.last.Load())
 		for _, h := range idle {
 			p.Slots = append(p.Slots, h.lane.slots...)
+			last = min(last, model.Micros(h.lane.floor.last.Load()))
 		}
+		floor, done := l.floor.beginAbove(last)
+		p.Floor = floor
 		var due model.Due
 		err := l.call("look", func(ctx context.Context) (err error) {
 			due, err = q.e.store.DueWork(ctx, p)
 			return err
 		})
+		done()
 		if err != nil {
 			return restFull
 		}

@@ -243,9 +243,12 @@ func TestKeyed(t *testing.T) {
 	})
 	t.Run("IN-22 who cannot tell keys claims nothing until another has", func(t *testing.T) {
 		inBubble(t, nil, func(t *testing.T, r *rig) {
-			r.put(nil, keyedBodies(4, 4)...)
 			keyed(8, false)(&r.cfg)
 			r.register()
+			first := r.engine()
+			time.Sleep(time.Second)
+			first.Stop()
+			r.put(nil, keyedBodies(4, 4)...) // by the agreement before
 			r.cfg.KeyOf = func(model.Agreed, *model.Message) (model.Key, error) { return model.Key{}, errors.New("cannot") }
 			a := r.engine()
 			defer a.Stop()

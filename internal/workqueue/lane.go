@@ -125,10 +125,15 @@ func (l *lane) call(op string, f func(ctx context.Context) error) error {
 // anyDue looks without claiming.
 func (l *lane) anyDue() (bool, error) {
 	var due model.Due
+	floor, done := l.floor.begin()
 	err := l.call("look", func(ctx context.Context) (err error) {
-		due, err = l.e.store.DueWork(ctx, model.DueParams{Queue: l.q.id(), KeyID: l.agreed.KeyID, Slots: l.slots})
+		due, err = l.e.store.DueWork(ctx, model.DueParams{Queue: l.q.id(), KeyID: l.agreed.KeyID, Slots: l.slots, Floor: floor})
 		return err
 	})
+	done()
+	if floor == 0 && len(due.Slots) > 0 {
+		l.floor.lift() // the claim must see it, too
+	}
 	return len(due.Slots) > 0 || due.Misplaced, err
 }
 
@@ -176,7 +181,8 @@ func (l *lane) claimOnce(owner model.InstanceID, limit int) (token model.Token, 
 		l.e.running.use(token, -1)
 		return token, model.Claimed{}, err
 	}
-	done(claimed.Works)
+	done()
+	l.floor.claimed(claimed.Works)
 	if len(claimed.Works) == 0 {
 		l.e.running.use(token, -1)
 		return token, claimed, nil
