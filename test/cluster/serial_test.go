@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,10 +87,9 @@ func runSerial(t *testing.T, cfg running.Config) {
 // holder returns who executed last.
 func (c *instances) holder(target *running.Target, source string) *running.Server {
 	c.t.Helper()
-	executions := target.Record()
-	for i := len(executions) - 1; i >= 0; i-- {
-		if executions[i].Source == source {
-			return c.named(executions[i].Instance)
+	for _, x := range slices.Backward(target.Record()) {
+		if x.Source == source {
+			return c.named(x.Instance)
 		}
 	}
 	c.t.Fatalf("nothing of source %s was executed", source)

@@ -3,7 +3,6 @@ package running
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,13 +61,12 @@ func (s *Server) Stats() (map[string]SourceStats, error) {
 // heartbeat, or when it starts.
 func (s *Server) Switch(source, word string) {
 	s.t.Helper()
-	response, err := http.Post("http://"+s.Admin+"/v1/inbox/sources/"+source+"/"+word, "", nil)
+	status, _, err := ask(http.MethodPost, "http://"+s.Admin+"/v1/inbox/sources/"+source+"/"+word)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		s.t.Fatalf("%s answered %d", word, response.StatusCode)
+	if status != http.StatusOK {
+		s.t.Fatalf("%s answered %d", word, status)
 	}
 }
 
@@ -144,11 +142,6 @@ samples:
 
 // Readiness asks /readyz: the status, and what it says.
 func (s *Server) Readiness() (status int, text string, err error) {
-	resp, err := apiClient.Get("http://" + s.Admin + "/readyz")
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(body), err
+	status, body, err := ask(http.MethodGet, "http://"+s.Admin+"/readyz")
+	return status, string(body), err
 }

@@ -138,7 +138,7 @@ func (a Audit) expected(source string, xs []Execution) int {
 	return n
 }
 
-// CheckOrder: if A was acknowledged before B was sent, A's first attempt
+// CheckOrder judges: if A was acknowledged before B was sent, A's first attempt
 // started first. Messages that were pushed more than once are left out, since
 // it is not known which try was kept; so are those whose first attempt was lost
 // before it reached the target.
@@ -181,6 +181,7 @@ type Reporter struct {
 	problems int
 }
 
+// Problemf reports a problem, unless there were many.
 func (r *Reporter) Problemf(format string, args ...any) {
 	if r.problems == 0 {
 		r.Cleanup(func() {

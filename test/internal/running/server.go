@@ -28,7 +28,7 @@ const (
 // binary builds posthouse with its crash points, once per run of the tests.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(buildDir, "posthouse")
-	cmd := exec.Command("go", "build", "-tags", "crashpoints", "-o", path, "github.com/posthouse/posthouse/cmd/posthouse")
+	cmd := exec.Command("go", "build", "-tags", "crashpoints", "-o", path, "github.com/posthouse/posthouse/cmd/posthouse") //nolint:gosec // the path is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the binary: %w\n%s", err, out)
@@ -116,7 +116,7 @@ func (s *Server) launch(crash string) error {
 	defer s.mu.Unlock()
 	s.starts++
 	fmt.Fprintf(s.log, "--- start %d, crash at %q\n", s.starts, crash)
-	cmd := exec.Command(s.binary, "serve", "--config", s.config)
+	cmd := exec.Command(s.binary, "serve", "--config", s.config) //nolint:gosec,noctx // both are ours, and it outlives every context
 	cmd.Env = slices.Concat(s.env, []string{"POSTHOUSE_CRASH=" + crash})
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = dieWithParent()
@@ -140,6 +140,7 @@ func (s *Server) Process() (*exec.Cmd, <-chan struct{}) {
 	return s.cmd, s.exited
 }
 
+// PID is the number of the present process.
 func (s *Server) PID() int {
 	cmd, _ := s.Process()
 	return cmd.Process.Pid
@@ -163,6 +164,7 @@ func (s *Server) WaitReady() {
 // Kill sends SIGKILL and does not wait.
 func (s *Server) Kill() { s.Signal(syscall.SIGKILL) }
 
+// Signal sends a signal to the process, if there is one.
 func (s *Server) Signal(sig os.Signal) {
 	if cmd, _ := s.Process(); cmd != nil {
 		_ = cmd.Process.Signal(sig) // it fails where the process has ended by itself
@@ -244,7 +246,7 @@ func (s *Server) Supervise(ctx context.Context) (wait func()) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
 		if err == nil {
 			address := l.Addr().String()
 			if err := l.Close(); err != nil {
@@ -279,19 +281,29 @@ func Eventually(t *testing.T, patience time.Duration, what string, check func() 
 
 var apiClient = &http.Client{Timeout: 10 * time.Second}
 
-// get returns the body of a 200.
-func get(url string) ([]byte, error) {
-	resp, err := apiClient.Get(url)
+// ask sends a request without a body, and returns what was answered.
+func ask(method, url string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(context.Background(), method, url, nil)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
+	}
+	resp, err := apiClient.Do(req)
+	if err != nil {
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// get returns the body of a 200.
+func get(url string) ([]byte, error) {
+	status, body, err := ask(http.MethodGet, url)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %d: %s", url, status, body)
 	}
 	return body, nil
 }
