@@ -57,6 +57,7 @@ func execute(t *testing.T, store, statement string) {
 // The database stands in one time zone, each instance in another: a retry comes
 // when it is due, and nothing is taken from a living or a dead one too early.
 func TestTimeZonesMoveNoMoment(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-14 AC-9", engines, runZones)
 }
 

@@ -72,6 +72,7 @@ func rest(ctx context.Context, d time.Duration) {
 // 12 workers in 3 instances, 300 keys, attempts that fail at random: each key in
 // order over all of its attempts, and none waits for another's retries.
 func TestKeyedOrderOverInstances(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-22", engines, runKeyed)
 }
 
@@ -172,6 +173,7 @@ func allWorked(t *testing.T, c *instances, target *running.Target) {
 // Partitions go from one instance to another at each restart: that loses,
 // doubles and overtakes nothing.
 func TestAChainOfHandOvers(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-22 IN-16", engines, func(t *testing.T, e running.Engine) {
 		wanted := scale(10, 50)
 		target := running.NewTarget(t, running.Keyed(keyOf), func(ctx context.Context, x running.Execution) int {

@@ -8,7 +8,8 @@ import (
 	"github.com/posthouse/posthouse/test/internal/running"
 )
 
-func TestMain(m *testing.M) { running.Main(m) }
+// Four clusters at a time, of three instances each.
+func TestMain(m *testing.M) { running.Main(m, 4) }
 
 // engines are the databases that several processes can share: MySQL speaks the
 // dialect of MariaDB.

@@ -137,6 +137,7 @@ func (o *operator) awaitListening(sessions int) {
 // Whatever happens to the database, consuming goes on by itself when it is
 // back; nothing is lost, and nothing is executed twice, since nobody died.
 func TestTheDatabaseFailsAndReturns(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "AC-9", engines, runDatabaseFails)
 }
 

@@ -13,6 +13,7 @@ import (
 // Behind pgbouncer in transaction mode there are no signals and no prepared
 // statements: work is found by looking.
 func TestBehindPgBouncer(t *testing.T) {
+	t.Parallel()
 	t.Run("IN-06 IN-22 AC-9", func(t *testing.T) {
 		t.Parallel()
 		target := running.NewTarget(t, running.Keyed(keyOf), func(ctx context.Context, x running.Execution) int {

@@ -15,6 +15,7 @@ type up struct{ from, to time.Time }
 
 // Restarting three instances one after the other under load costs no attempt.
 func TestARollingRestartBurnsNothing(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-16", engines, runRolling)
 }
 

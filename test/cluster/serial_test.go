@@ -31,6 +31,7 @@ const (
 // A serial source has one executor in the whole cluster, whichever instance
 // receives: also when that one is killed, or frozen and thawed.
 func TestSerialOrderOverInstances(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-06 IN-07 IN-09", engines, func(t *testing.T, e running.Engine) {
 		t.Run("lock in the database", func(t *testing.T) {
 			t.Parallel()
@@ -212,6 +213,7 @@ func closed(c <-chan struct{}) bool {
 // A Redis that is away stops consuming, and nothing else; one that forgets
 // everything stops nothing, and lets nothing happen twice at once.
 func TestRedisStoppedAndWiped(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-06 IN-07", engines, runRedis)
 }
 

@@ -14,6 +14,7 @@ import (
 // while many messages wait and more come in: half of the time the instances
 // disagree.
 func TestSwitchingTheOrderWithMessagesWaiting(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-22", engines, runSwitch)
 }
 

@@ -22,6 +22,7 @@ var events = running.Writing{ContentType: "application/json", Number: func(body 
 
 // Copies that come at the same time, over two instances, make one message.
 func TestTwinsMakeOneMessage(t *testing.T) {
+	t.Parallel()
 	running.OnEachEngine(t, "IN-24", engines, runTwins)
 }
 

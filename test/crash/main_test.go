@@ -6,7 +6,7 @@ import (
 	"github.com/posthouse/posthouse/test/internal/running"
 )
 
-func TestMain(m *testing.M) { running.Main(m) }
+func TestMain(m *testing.M) { running.Main(m, 16) }
 
 // inEachOrder does the same for each order on every database.
 func inEachOrder(t *testing.T, ids string, test func(t *testing.T, e running.Engine, order string)) {
