@@ -229,9 +229,9 @@ func runRedis(t *testing.T, e running.Engine) {
 	cfg := running.Config{Store: e.Fresh(t), Redis: redis.URL, Sources: []running.Source{{Name: "one", Order: "serial", Target: target.URL, MaxRetry: 50}}}
 	c := launch(t, 3, cfg)
 	var answers running.Answers
-	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 12, Pause: 200 * time.Millisecond, Answered: answers.Add})
+	load := c.pushes(running.LoadConfig{Sources: []string{"one"}, Connections: 6, Pause: 200 * time.Millisecond, Answered: answers.Add})
 	load.Grant(1 << 30)
-	awaitCount(t, target, 200)
+	awaitCount(t, target, 100)
 
 	t.Run("IN-07 wiped again and again, order holds", func(t *testing.T) {
 		option, err := rueidis.ParseURL(redis.URL)
@@ -250,7 +250,7 @@ func runRedis(t *testing.T, e running.Engine) {
 			}
 			<-time.After(150 * time.Millisecond)
 		}
-		awaitCount(t, target, 100)
+		awaitCount(t, target, 50)
 	})
 	t.Run("IN-07 stopped: receiving goes on, consuming waits, readyz says why", func(t *testing.T) { stopRedis(t, c, redis, target, load) })
 
@@ -296,7 +296,7 @@ func stopRedis(t *testing.T, c *instances, redis *testdb.Server, target *running
 	}
 	acknowledged := load.Acknowledged()
 	<-time.After(time.Second)
-	if more := load.Acknowledged() - acknowledged; more < 20 {
+	if more := load.Acknowledged() - acknowledged; more < 10 {
 		t.Errorf("%d pushes were acknowledged in a second without Redis", more)
 	}
 	before := target.Count()
