@@ -57,16 +57,16 @@ sources:
 }
 
 // add starts one more.
-func (c *cluster) add() error {
+func (c *cluster) add(ctx context.Context) error {
 	c.mu.Lock()
 	i := &instance{number: len(c.all) + 1}
 	c.mu.Unlock()
 	i.config = filepath.Join(c.dir, fmt.Sprintf("%d.yaml", i.number))
 	var err error
-	if i.door, err = freeAddress(); err != nil {
+	if i.door, err = freeAddress(ctx); err != nil {
 		return err
 	}
-	if i.admin, err = freeAddress(); err != nil {
+	if i.admin, err = freeAddress(ctx); err != nil {
 		return err
 	}
 	if err := c.start(i); err != nil {
@@ -78,8 +78,8 @@ func (c *cluster) add() error {
 	return nil
 }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func (c *cluster) start(i *instance) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(c.binary, "serve", "--config", i.config)
+	cmd := exec.Command(c.binary, "serve", "--config", i.config) //nolint:gosec,noctx // what is run is said by whoever runs this; it outlives the call
 	cmd.Env = append(os.Environ(), "POSTHOUSE_STORE="+c.store)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

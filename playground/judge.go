@@ -70,8 +70,8 @@ func (j *judge) begin(m message, attempt int) {
 	if j.inside[m] > 0 {
 		j.verdict.atOnce++
 	}
-	any := message{Key: m.Key, N: -1}
-	if j.inside[any] > 0 {
+	key := message{Key: m.Key, N: -1}
+	if j.inside[key] > 0 {
 		j.verdict.keyAtOnce++
 	}
 	if attempt <= 1 && j.done[m] == 0 {
@@ -81,7 +81,7 @@ func (j *judge) begin(m message, attempt int) {
 		j.last[m.Key] = max(j.last[m.Key], m.N)
 	}
 	j.inside[m]++
-	j.inside[any]++
+	j.inside[key]++
 }
 
 func (j *judge) end(m message) {

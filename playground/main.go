@@ -14,6 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -37,14 +38,15 @@ type settings struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx, os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "playground:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) (err error) {
+func run(ctx context.Context, out io.Writer) (err error) {
 	var s settings
 	flag.StringVar(&s.binary, "binary", "bin/posthouse", "the posthouse to run")
 	flag.StringVar(&s.server, "server", os.Getenv("POSTHOUSE_TEST_POSTGRES"), "URL of a PostgreSQL on which a database may be made")
@@ -77,16 +79,16 @@ func run(ctx context.Context) (err error) {
 	c := &cluster{settings: s, dir: dir, store: store, target: target}
 	defer c.stopAll()
 	for range s.instances {
-		if err := c.add(); err != nil {
+		if err := c.add(ctx); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%d instances start on %s; each one's log is in %s\n\n%s\n", s.instances, redacted(store), filepath.Join(dir, "N.log"), help)
+	fmt.Fprintf(out, "%d instances start on %s; each one's log is in %s\n\n%s\n", s.instances, redacted(store), filepath.Join(dir, "N.log"), help)
 	l := newLoad(c, s)
 	go l.run(ctx)
 	commands := make(chan string)
 	go read(commands)
-	return watch(ctx, c, l, judge, commands)
+	return watch(ctx, out, c, l, judge, commands)
 }
 
 // databaseName is the same each time: what is in it can be thrown away.

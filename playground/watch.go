@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ const help = `  kill N      end it at once (SIGKILL)        stop N     end it in
 `
 
 // watch prints a line a second, and does what is typed in.
-func watch(ctx context.Context, c *cluster, l *load, j *judge, commands <-chan string) error {
+func watch(ctx context.Context, out io.Writer, c *cluster, l *load, j *judge, commands <-chan string) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	news := make(chan string, 16)
@@ -30,7 +31,7 @@ func watch(ctx context.Context, c *cluster, l *load, j *judge, commands <-chan s
 		case <-ctx.Done():
 			return nil
 		case line := <-news:
-			fmt.Println("  *", line)
+			fmt.Fprintln(out, "  *", line)
 		case line, open := <-commands:
 			if !open {
 				commands = nil // nobody types; it goes on until it is interrupted
@@ -39,8 +40,8 @@ func watch(ctx context.Context, c *cluster, l *load, j *judge, commands <-chan s
 			if strings.TrimSpace(line) == "quit" {
 				return nil
 			}
-			if err := obey(c, l, line, news); err != nil {
-				fmt.Println("  !", err)
+			if err := obey(ctx, out, c, l, line, news); err != nil {
+				fmt.Fprintln(out, "  !", err)
 			}
 		case <-tick.C:
 			pushed, refused, acknowledged := l.look()
@@ -49,7 +50,7 @@ func watch(ctx context.Context, c *cluster, l *load, j *judge, commands <-chan s
 			if strings.HasPrefix(order, "parallel") {
 				j.pardon()
 			}
-			fmt.Printf("%s  push %d/s  handle %d/s  waiting %d  not accepted %d │ %s │ %s │ %s\n",
+			fmt.Fprintf(out, "%s  push %d/s  handle %d/s  waiting %d  not accepted %d │ %s │ %s │ %s\n",
 				time.Now().Format(time.TimeOnly), pushed-pushedBefore, v.handled-before.handled, j.missing(acknowledged), refused,
 				c.describe(held), order, describe(v, order))
 			before, pushedBefore = v, pushed
@@ -79,7 +80,7 @@ func (c *cluster) describe(held map[string]int) string {
 }
 
 // obey does one command.
-func obey(c *cluster, l *load, line string, news chan<- string) error {
+func obey(ctx context.Context, out io.Writer, c *cluster, l *load, line string, news chan<- string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		return nil
@@ -91,9 +92,9 @@ func obey(c *cluster, l *load, line string, news chan<- string) error {
 	tell := func(text string) { news <- text }
 	switch words[0] {
 	case "help":
-		fmt.Print(help)
+		fmt.Fprint(out, help)
 	case "add":
-		return c.add()
+		return c.add(ctx)
 	case "roll":
 		go c.roll(tell)
 	case "order":

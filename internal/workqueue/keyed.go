@@ -186,6 +186,8 @@ func (h *share) round(bool) verdict {
 	v := restFull
 	if id, ok := l.mayClaim(); ok {
 		v = l.inOrder(id)
+	} else {
+		signal(l.e.balancer.wake) // it may be another's by now
 	}
 	<-l.q.slots
 	if v == rest {

@@ -144,7 +144,7 @@ func (cl *claim) lockWindow(window []place) (due []place, keys map[int64]unfinis
 				return err
 			})
 		}
-		if err = cl.c.query(&todo, scans...); err != nil {
+		if err := cl.c.query(&todo, scans...); err != nil {
 			return nil, nil, false, err
 		}
 		if found < most {

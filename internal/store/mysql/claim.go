@@ -165,9 +165,6 @@ func (cl *claim) stillDue(seqs []model.Seq) string {
 	return `@may = 1 AND w.seq IN (` + list(seqs) + `) AND w.state = 0 AND w.due_at <= @now AND w.slot IN (` + list(cl.p.Slots) + `)`
 }
 
-const claimWork = `UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET w.state = 1, w.token = ?, w.owner = ?,
-	w.started_at = CASE WHEN ? = 0 OR (w.lost > 0 AND w.retry_count >= ?) THEN 0 ELSE @now END WHERE `
-
 // take claims those of the works that are still as they were seen, and waits for
 // whoever has one locked.
 func (cl *claim) take(seqs []model.Seq) error {

@@ -222,7 +222,7 @@ func explains(t *testing.T, engine engine, db *sql.DB, queue model.SourceID, key
 			t.Logf("%s: %s %s, type %s, key %s (%s bytes), %s", what, step["select_type"].String, step["table"].String, step["type"].String,
 				step["key"].String, step["key_len"].String, extra)
 		}
-		if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil {
+		if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil { //nolint:sqlclosecheck // in a loop
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -88,6 +89,9 @@ func TestManySlots(t *testing.T) {
 					t.Fatal(err)
 				}
 				rows = append(rows, r)
+			}
+			if err := errors.Join(found.Err(), found.Close()); err != nil { //nolint:sqlclosecheck // in a loop
+				t.Fatal(err)
 			}
 			slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 

@@ -192,7 +192,7 @@ func TestFloor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer old.Rollback() //nolint:errcheck // nothing was written
+	defer old.Rollback()
 	if _, err := old.ExecContext(ctx, `SELECT count(*) FROM posthouse_work`); err != nil {
 		t.Fatal(err)
 	}

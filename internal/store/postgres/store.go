@@ -225,11 +225,6 @@ func (s *Store) read(ctx context.Context, op string, do func(context.Context, co
 	return s.use(ctx, readTimeout, op, do)
 }
 
-// query runs one reading statement and calls scan for every row.
-func (s *Store) query(ctx context.Context, op string, scan func(pgx.Rows) error, sql string, args ...any) error {
-	return s.read(ctx, op, func(ctx context.Context, c conn) error { return c.query(ctx, scan, sql, args...) })
-}
-
 // exec runs one statement and returns how many rows it changed.
 func (s *Store) exec(ctx context.Context, op, sql string, args ...any) (n int64, err error) {
 	err = s.write(ctx, op, func(ctx context.Context, c conn) (err error) {
