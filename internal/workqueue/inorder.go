@@ -77,8 +77,8 @@ func (r *inOrderRound) step(n int) (taken int, err error) {
 	defer l.e.running.use(b.token, -1)
 	taken = len(b.left)
 	b.execute()
-	if b.dirty || len(b.left) > 0 {
-		l.giveBack(b.token)
+	if (b.dirty || len(b.left) > 0) && !l.giveBack(b.token) {
+		r.failed = true // what the claim holds must not be overtaken
 	}
 	return taken, nil
 }

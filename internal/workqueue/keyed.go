@@ -158,7 +158,7 @@ func (s *shares) take(part int, owner model.InstanceID, lock Held) bool {
 		defer close(h.done)
 		defer s.q.e.metrics.partitions.WithLabelValues(s.q.name()).Dec()
 		h.lane.run(h.round)
-		h.lane.settleOwed()
+		h.lane.settleOwed(owner)
 		if lock != nil {
 			lock.Release()
 		}

@@ -236,9 +236,9 @@ func (l *lane) giveBackOwed() (ok bool) {
 
 // settleOwed gives back what is owed before the partition is let go, for as
 // long as it is this instance's to give.
-func (l *lane) settleOwed() {
+func (l *lane) settleOwed(owner model.InstanceID) {
 	for !l.giveBackOwed() && !closed(l.e.stopping) {
-		if id, ok := l.e.member.current(); ok && id != l.owner {
+		if id, ok := l.e.member.current(); ok && id != owner {
 			return
 		}
 		select {

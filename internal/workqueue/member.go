@@ -36,11 +36,15 @@ type member struct {
 
 func (m *member) callBound() time.Duration { return min(m.lease/3, 5*time.Second) }
 
+// joinBound is how long registering may take. Nobody waits for it, and a
+// database may be slow while many processes start.
+const joinBound = 10 * time.Second
+
 // join registers a new instance.
 func (m *member) join(ctx context.Context) error {
 	id := model.InstanceID(randomID())
 	before := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, m.callBound())
+	ctx, cancel := context.WithTimeout(ctx, joinBound)
 	defer cancel()
 	if err := m.store.JoinInstance(ctx, id, m.name, model.Micros(m.lease.Microseconds()), m.wants); err != nil {
 		return fmt.Errorf("register this instance: %w", err)

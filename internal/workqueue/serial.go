@@ -46,7 +46,10 @@ func (l *lane) serialRound(woken bool) (v verdict) {
 	if !lease.Held {
 		return l.missed()
 	}
-	defer l.dropLease(id)
+	defer func() {
+		l.settleOwed(id) // or others would overtake what this instance still has
+		l.dropLease(id)
+	}()
 	if lease.TakenOver {
 		// Before anything is claimed: what the former holder left comes first.
 		l.floor.lift()
