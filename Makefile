@@ -3,7 +3,7 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
 # These build, kill and measure a real server: see scripts/test.
-ALONE := /test/crash$$|/test/cluster$$|/bench$$
+ALONE := /test/crash$$|/test/cluster$$|/test/load$$|/bench$$
 
 export CGO_ENABLED := 0
 
@@ -47,8 +47,8 @@ bench-queue: ## measure how fast a backlog is worked off, beside River; BENCH="-
 cluster: build ## three instances and a load in one terminal: kill, freeze and restart them; PLAY="-help" lists flags
 	scripts/services run go run ./playground $(PLAY)
 
-soak: ## run the long form of the crash and cluster tests (hours)
-	POSTHOUSE_SOAK=1 scripts/services run go test -p 1 ./test/crash ./test/cluster -count=1 -timeout 0 -v
+soak: ## run the long form of the crash, cluster and load tests (hours)
+	POSTHOUSE_SOAK=1 scripts/services run go test -p 1 ./test/crash ./test/cluster ./test/load -count=1 -timeout 0 -v
 
 docs: ## regenerate what is generated: reference documents and the like
 	go generate ./...
