@@ -46,7 +46,8 @@ type Occupancy struct {
 
 // Lease answers who holds a partition.
 type Lease struct {
-	Held bool // by the caller, now
+	Held  bool   // by the caller, now
+	Since Micros // since when; another one each time that it was free before
 	// TakenOver: the former holder died with it. Its work must be recovered
 	// before anything is claimed, so that nothing overtakes.
 	TakenOver bool

@@ -27,14 +27,15 @@ type completer struct {
 	log     *slog.Logger
 	metrics *Metrics
 
-	mu      sync.Mutex
-	waiting []pendingSettlement
-	ended   bool          // the loop is over: nothing is written any more
-	room    chan struct{} // closed when the backlog has shrunk below its bound; nil while it is
-	wake    chan struct{}
-	stop    chan struct{}
-	giveUp  chan struct{} // closed when even Stop can wait no longer
-	over    chan struct{}
+	mu         sync.Mutex
+	waiting    []pendingSettlement
+	ended      bool          // the loop is over: nothing is written any more
+	room       chan struct{} // closed when the backlog has shrunk below its bound; nil while it is
+	wake       chan struct{}
+	stop       chan struct{}
+	giveUp     chan struct{} // closed when even Stop can wait no longer
+	giveUpOnce sync.Once
+	over       chan struct{}
 }
 
 type pendingSettlement struct {
@@ -143,10 +144,13 @@ func (c *completer) close(ctx context.Context) {
 	select {
 	case <-c.over:
 	case <-ctx.Done():
-		close(c.giveUp)
+		c.abandon()
 		<-c.over
 	}
 }
+
+// abandon gives up what cannot be written.
+func (c *completer) abandon() { c.giveUpOnce.Do(func() { close(c.giveUp) }) }
 
 func (c *completer) endIfEmpty() bool {
 	c.mu.Lock()

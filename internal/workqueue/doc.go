@@ -30,5 +30,6 @@
 // generation begins. What waits then and was kept under other keys is placed
 // anew before anything is claimed, so that it keeps its order.
 //
-// Locks are never held together, nor while the store or a handler is called.
+// Locks are never held together, nor while a handler is called; the store is called
+// under none but those that let one at a time start the engine, or place work.
 package workqueue

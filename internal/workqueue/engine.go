@@ -115,17 +115,20 @@ func (e *Engine) Stop() {
 		<-e.stopped
 		return
 	}
-	queues := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		e.queuesDone.Wait()
-		close(queues)
+		close(ended)
 	}()
-	if !within(queues, e.cfg.Drain) {
+	if !within(ended, e.cfg.Drain) {
 		e.log.Warn("handlers are still running after the drain time; their contexts end now", "drain", e.cfg.Drain)
 		e.endAll(errStopping)
-		if !within(queues, stopGrace) {
+		if !within(ended, stopGrace) {
 			close(e.abandon)
-			<-queues
+			if !within(ended, stopGrace+settleCallBound) {
+				e.completer.abandon() // the store is away: what is left is recovered by others
+				<-ended
+			}
 		}
 	}
 	e.endAll(errStopping)

@@ -40,6 +40,12 @@ func (l *lane) inOrder(id model.InstanceID) verdict {
 	switch {
 	case r.failed:
 		return l.round("error", restFull)
+	case r.over() && !r.tripped:
+		// The lease is not renewed, the lock is lost, or the source is switched off.
+		if r.claims == 0 {
+			return restFull
+		}
+		return l.round("worked", restFull)
 	case r.tripped:
 		l.e.log.Warn("round ended early: too many timeouts in a row", "source", l.q.name(), "timeouts", l.q.cfg.TripAfter)
 		return l.round("tripped", restFull)
@@ -51,6 +57,7 @@ func (l *lane) inOrder(id model.InstanceID) verdict {
 type inOrderRound struct {
 	lane     *lane
 	owner    model.InstanceID
+	claims   int  // that brought work
 	timeouts int  // in a row
 	tripped  bool // too many of them
 	failed   bool // the store failed, or others hold what was claimed
@@ -68,7 +75,7 @@ func (r *inOrderRound) step(n int) (taken int, err error) {
 	if !l.e.gate.enter(l.over) {
 		return 0, nil
 	}
-	b := claimed{inOrderRound: r, inside: true}
+	b := batch{inOrderRound: r, inside: true}
 	defer b.leaveGate()
 	b.token, b.left, err = l.claim(r.owner, n)
 	if err != nil || len(b.left) == 0 {
@@ -76,6 +83,7 @@ func (r *inOrderRound) step(n int) (taken int, err error) {
 	}
 	defer l.e.running.use(b.token, -1)
 	taken = len(b.left)
+	r.claims++
 	b.execute()
 	if (b.dirty || len(b.left) > 0) && !l.giveBack(b.token) {
 		r.failed = true // what the claim holds must not be overtaken
@@ -83,8 +91,8 @@ func (r *inOrderRound) step(n int) (taken int, err error) {
 	return taken, nil
 }
 
-// claimed is the work of one claim.
-type claimed struct {
+// batch is the work of one claim.
+type batch struct {
 	*inOrderRound
 	token  model.Token
 	left   []model.Work // whose handlers have not begun; started_at tells whether they are marked
@@ -92,14 +100,14 @@ type claimed struct {
 	dirty  bool         // work may be marked as started whose handler never ran
 }
 
-func (b *claimed) leaveGate() {
+func (b *batch) leaveGate() {
 	if b.inside {
 		b.lane.e.gate.leave()
 		b.inside = false
 	}
 }
 
-func (b *claimed) execute() {
+func (b *batch) execute() {
 	l := b.lane
 	for len(b.left) > 0 && !b.over() {
 		if needsCompanyOfNone(b.left[0], l.q.cfg.Policy) {
@@ -129,7 +137,7 @@ func (b *claimed) execute() {
 
 // alone executes the first message of what is left while nothing else runs in
 // this process. If the others do not end in time it is put off.
-func (b *claimed) alone() {
+func (b *batch) alone() {
 	l := b.lane
 	if b.unmark(b.left[1:]); b.failed {
 		return
@@ -143,6 +151,9 @@ func (b *claimed) alone() {
 		b.left = b.left[1:]
 		l.e.metrics.alonePassed.Inc()
 		l.e.completer.settle(putOff(w, l.q.cfg))
+		if l.agreed.Block {
+			b.block(w)
+		}
 		return
 	}
 	defer leave()
@@ -157,7 +168,7 @@ func putOff(w model.Work, q *QueueConfig) model.Settlement {
 
 // marked starts those of the first n messages of what is left that are not
 // marked as started yet, and takes them out.
-func (b *claimed) marked(n int) []model.Work {
+func (b *batch) marked(n int) []model.Work {
 	group := b.left[:n:n]
 	from := slices.IndexFunc(group, func(w model.Work) bool { return w.StartedAt == 0 })
 	if from < 0 {
@@ -186,7 +197,7 @@ func (b *claimed) marked(n int) []model.Work {
 
 // group executes the first n messages of what is left, in order. It returns
 // whether that was quick and none failed.
-func (b *claimed) group(n int) (quick bool) {
+func (b *batch) group(n int) (quick bool) {
 	l := b.lane
 	started := b.marked(n)
 	quick = !b.failed
@@ -232,7 +243,7 @@ func (b *claimed) group(n int) (quick bool) {
 }
 
 // block gives back what is left of the key of w: it may not overtake it.
-func (b *claimed) block(w model.Work) {
+func (b *batch) block(w model.Work) {
 	var followers []model.Settlement
 	b.left = slices.DeleteFunc(slices.Clone(b.left), func(f model.Work) bool {
 		if f.Key.Hash != w.Key.Hash {
@@ -247,7 +258,7 @@ func (b *claimed) block(w model.Work) {
 	}
 }
 
-func (b *claimed) countTimeout(e ended) {
+func (b *batch) countTimeout(e ended) {
 	if !e.timedOut {
 		b.timeouts = 0
 		return
@@ -258,7 +269,7 @@ func (b *claimed) countTimeout(e ended) {
 
 // unmark takes the mark back from those of the works that have it. Their
 // handlers have not begun.
-func (b *claimed) unmark(works []model.Work) {
+func (b *batch) unmark(works []model.Work) {
 	var marked []model.Work
 	for _, w := range works {
 		if w.StartedAt != 0 {
@@ -283,7 +294,7 @@ func (b *claimed) unmark(works []model.Work) {
 
 // settle writes outcomes and waits for that: nothing starts before what came
 // before it is known to be settled.
-func (b *claimed) settle(outcomes []pendingSettlement) {
+func (b *batch) settle(outcomes []pendingSettlement) {
 	if len(outcomes) > 0 {
 		b.lane.e.completer.submitAndWait(outcomes)
 	}

@@ -34,12 +34,17 @@ type lane struct {
 	// closed when the lock beside the store's lease is gone; zero in other orders.
 	owner model.InstanceID
 	lost  <-chan struct{}
+	since model.Micros // when the partition was taken
 
 	storeSince atomic.Int64 // unix nanoseconds since when it waits for the store; 0: it does not
 
 	// Only the loop touches these.
-	owed  []model.Token // claims that could not be given back
-	size  int           // of the next group
+	owed []model.Token // claims that could not be given back
+	// Serial: a lease that may have been taken from one who died, whose work is
+	// not recovered yet, and one that may not have been let go.
+	owesRecovery, owesDrop bool
+
+	size  int // of the next group
 	floor floor
 }
 
@@ -158,8 +163,6 @@ func (l *lane) claim(owner model.InstanceID, limit int) (model.Token, []model.Wo
 		if err := l.q.place(l); err != nil {
 			return token, nil, err
 		}
-		l.e.Wake(l.q.id()) // it may belong to other partitions
-		l.e.notifier.add(l.q.id())
 	}
 	return 0, nil, nil
 }
@@ -236,16 +239,17 @@ func (l *lane) giveBackOwed() (ok bool) {
 
 // settleOwed gives back what is owed before the partition is let go, for as
 // long as it is this instance's to give.
-func (l *lane) settleOwed(owner model.InstanceID) {
-	for !l.giveBackOwed() && !closed(l.e.stopping) {
-		if id, ok := l.e.member.current(); ok && id != owner {
-			return
+func (l *lane) settleOwed(owner model.InstanceID) (settled bool) {
+	for !l.giveBackOwed() {
+		if id, ok := l.e.member.current(); ok && id != owner || closed(l.e.stopping) {
+			return false // leaving, or being dead, lets others recover it
 		}
 		select {
 		case <-time.After(settleRetryPause):
 		case <-l.e.stopping:
 		}
 	}
+	return true
 }
 
 func (l *lane) fenced(n int) {

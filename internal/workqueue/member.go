@@ -36,8 +36,8 @@ type member struct {
 
 func (m *member) callBound() time.Duration { return min(m.lease/3, 5*time.Second) }
 
-// joinBound is how long registering may take. Nobody waits for it, and a
-// database may be slow while many processes start.
+// joinBound is how long registering may take: a database may be slow while many
+// processes start.
 const joinBound = 10 * time.Second
 
 // join registers a new instance.

@@ -37,8 +37,13 @@ func newNotifier(e *Engine) *notifier {
 	return n
 }
 
-// add tells of a queue, soon.
-func (n *notifier) add(queue model.SourceID) {
+// add tells of due work, soon.
+func (n *notifier) add(queue model.SourceID) { n.addHint(queue) }
+
+// addFree tells of free partitions, soon. It is told as the negative queue.
+func (n *notifier) addFree(queue model.SourceID) { n.addHint(-queue) }
+
+func (n *notifier) addHint(queue model.SourceID) {
 	if n.signals == nil {
 		return
 	}
@@ -87,7 +92,11 @@ func (n *notifier) sayGoodbye(ctx context.Context) {
 	if n.signals == nil || !n.company.Load() {
 		return
 	}
-	n.send(ctx, slices.Sorted(maps.Keys(n.e.queues)))
+	var free []model.SourceID
+	for queue := range n.e.queues {
+		free = append(free, queue, -queue)
+	}
+	n.send(ctx, free)
 }
 
 // hear listens until ctx ends, over one connection after the other. Whatever
@@ -117,9 +126,13 @@ func (n *notifier) heard(queues []model.SourceID) {
 		for _, q := range n.e.queues {
 			signal(q.wake)
 		}
+		signal(n.e.balancer.wake)
 	}
 	for _, id := range queues {
-		n.e.Wake(id)
+		if id < 0 {
+			signal(n.e.balancer.wake)
+		} else {
+			n.e.Wake(id)
+		}
 	}
-	signal(n.e.balancer.wake)
 }

@@ -21,7 +21,7 @@ type Queue interface {
 // Leases says who holds which partition.
 type Leases interface {
 	TakeLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) ([]model.Lease, error)
-	DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (int, error)
+	DropLeases(ctx context.Context, instance model.InstanceID, held []model.Holding) (int, error)
 	Occupancy(ctx context.Context) (model.Occupancy, error)
 }
 

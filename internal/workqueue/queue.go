@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,9 @@ func newQueue(e *Engine, cfg *QueueConfig) *queue {
 
 func (q *queue) id() model.SourceID { return q.cfg.Source.ID }
 func (q *queue) name() string       { return q.cfg.Source.Name }
+
+// lockName names a partition for the lock beside the store's lease.
+func (q *queue) lockName(part int) string { return q.name() + "/" + strconv.Itoa(part) }
 
 // run consumes until the engine stops. While the agreement is being changed
 // nothing is claimed.
@@ -108,7 +112,7 @@ func (q *queue) hear(s model.Source) {
 	}
 }
 
-// wants says whether this instance's configuration asks for another ordering
+// unsettled says whether this instance's configuration asks for another ordering
 // than the one that holds, or the ordering is being changed.
 func (q *queue) unsettled() (wantsOther, draining bool) {
 	a, _ := q.agreed.get()
@@ -145,6 +149,12 @@ func (q *queue) place(l *lane) error {
 	q.placing.Lock()
 	defer q.placing.Unlock()
 	total := 0
+	defer func() {
+		if total > 0 {
+			q.e.Wake(q.id()) // it may belong to other partitions
+			q.e.notifier.add(q.id())
+		}
+	}()
 	for !closed(l.over) {
 		var messages []model.Message
 		err := l.call("place", func(ctx context.Context) (err error) {

@@ -29,6 +29,8 @@ type rig struct {
 	spy   *spyStore
 	queue model.Source
 	cfg   QueueConfig
+	// locker excludes beside the store, where it is set.
+	locker Locker
 
 	mu     sync.Mutex
 	starts []start
@@ -91,7 +93,7 @@ func (r *rig) engineNotStarted() *Engine {
 		r.mu.Unlock()
 		return handler(ctx, w)
 	}
-	e, err := New(Config{Store: r.spy, Queues: []QueueConfig{q}, Observe: func(ev Event) {
+	e, err := New(Config{Store: r.spy, Locker: r.locker, Queues: []QueueConfig{q}, Observe: func(ev Event) {
 		r.mu.Lock()
 		r.events = append(r.events, ev)
 		r.mu.Unlock()
@@ -186,7 +188,7 @@ func (r *rig) take(id model.InstanceID) {
 
 func (r *rig) drop(id model.InstanceID) {
 	r.t.Helper()
-	_, err := r.store.DropLeases(r.t.Context(), id, []model.Partition{{Queue: r.queue.ID}})
+	_, err := r.store.DropLeases(r.t.Context(), id, []model.Holding{{Partition: model.Partition{Queue: r.queue.ID}}})
 	must(r.t, err)
 }
 

@@ -21,19 +21,22 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 	err = s.write(ctx, "take leases", func(c *call) error {
 		leases = make([]model.Lease, len(partitions))
 		free := map[model.Partition]model.InstanceID{} // and who held it
-		held := map[model.Partition]bool{}
+		held := map[model.Partition]model.Micros{}     // since when
 		wanted := where(partitions)
 		var look script
-		look.add(`SELECT l.queue, l.part, l.holder FROM posthouse_instance i
+		look.add(`SELECT l.queue, l.part, l.holder, l.since FROM posthouse_instance i
 			STRAIGHT_JOIN posthouse_lease l FORCE INDEX (PRIMARY)
 			LEFT JOIN posthouse_instance other ON other.id = l.holder AND other.id <> i.id AND other.dead = 0
 			WHERE i.id = ? AND i.dead = 0 AND other.id IS NULL AND (`+wanted+`)`, instance)
 		err := c.query(&look, func(rows *sql.Rows) error {
 			var p model.Partition
 			var holder model.InstanceID
-			err := into(rows, &p.Queue, &p.Number, &holder)
+			var since model.Micros
+			err := into(rows, &p.Queue, &p.Number, &holder, &since)
 			free[p] = holder
-			held[p] = holder == instance
+			if holder == instance {
+				held[p] = since
+			}
 			return err
 		})
 		if err != nil || len(free) == 0 {
@@ -42,18 +45,21 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 		var take script
 		if take.free(instance, free) {
 			clear(held)
-			take.add(`SELECT l.queue, l.part FROM posthouse_lease l FORCE INDEX (PRIMARY) WHERE (`+wanted+`) AND l.holder = ?`, instance)
+			take.add(`SELECT l.queue, l.part, l.since FROM posthouse_lease l FORCE INDEX (PRIMARY) WHERE (`+wanted+`) AND l.holder = ?`, instance)
 			take.add(`COMMIT`)
 			err = c.query(&take, func(rows *sql.Rows) error {
 				var p model.Partition
-				err := into(rows, &p.Queue, &p.Number)
-				held[p] = true
+				var since model.Micros
+				err := into(rows, &p.Queue, &p.Number, &since)
+				held[p] = since
 				return err
 			})
 		}
 		for i, p := range partitions {
 			former := free[p]
-			leases[i] = model.Lease{Held: held[p], TakenOver: held[p] && former != 0 && former != instance}
+			if since, ok := held[p]; ok {
+				leases[i] = model.Lease{Held: true, Since: since, TakenOver: former != 0 && former != instance}
+			}
 		}
 		return err
 	})
@@ -86,12 +92,20 @@ func (s *script) free(instance model.InstanceID, free map[model.Partition]model.
 }
 
 // DropLeases lets go of partitions.
-func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (int, error) {
-	if len(partitions) == 0 {
+func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, held []model.Holding) (int, error) {
+	if len(held) == 0 {
 		return 0, nil
 	}
+	held = slices.Clone(held)
+	slices.SortFunc(held, func(a, b model.Holding) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Number, b.Number))
+	})
+	var which []string
+	for _, h := range held {
+		which = append(which, fmt.Sprintf(`l.queue = %d AND l.part = %d AND %d IN (0, l.since)`, h.Queue, h.Number, h.Since))
+	}
 	n, err := s.run(ctx, "drop leases", `UPDATE posthouse_lease l FORCE INDEX (PRIMARY) SET l.holder = 0
-		WHERE (`+where(partitions)+`) AND l.holder = ?`, instance)
+		WHERE (`+strings.Join(which, ` OR `)+`) AND l.holder = ?`, instance)
 	return int(n), err
 }
 

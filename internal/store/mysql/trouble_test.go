@@ -3,6 +3,7 @@ package mysql
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"net"
 	"net/url"
@@ -473,5 +474,39 @@ func TestForgetsTheDead(t *testing.T) {
 	slices.Sort(ids)
 	if want := []model.InstanceID{2, 3, 4, 5}; !slices.Equal(ids, want) {
 		t.Errorf("instances %v, want %v", ids, want)
+	}
+}
+
+// A claim whose caller has given it up may still be under way.
+func TestGiveBackWaitsForClaims(t *testing.T) {
+	for name, url := range map[string]string{"MariaDB": testdb.MariaDB(t), "MySQL": testdb.MySQL(t)} {
+		t.Run("IN-09 "+name, func(t *testing.T) {
+			ctx := t.Context()
+			s, queue := ready(t, Config{URL: url, MaxConns: 4})
+			tx, err := other(t, url).BeginTx(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			if _, err := tx.ExecContext(ctx, `SELECT 1 FROM posthouse_source WHERE id = ? LOCK IN SHARE MODE`, queue); err != nil {
+				t.Fatal(err)
+			}
+			giveBackWaits(ctx, t, s, queue, tx)
+		})
+	}
+}
+
+func giveBackWaits(ctx context.Context, t *testing.T, s *Store, queue model.SourceID, claim *sql.Tx) {
+	t.Helper()
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.GiveBack(short, queue, 7); model.CodeOf(err) != model.CodeUnavailable {
+		t.Errorf("beside a claim: %v, want unavailable", err)
+	}
+	if err := claim.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.GiveBack(ctx, queue, 7); err != nil || n != 0 {
+		t.Errorf("after it: %d, %v", n, err)
 	}
 }

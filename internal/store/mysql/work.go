@@ -125,6 +125,13 @@ func (s *Store) UnstartWork(ctx context.Context, p model.StartParams) (int, erro
 func (s *Store) GiveBack(ctx context.Context, queue model.SourceID, token model.Token) (given int, err error) {
 	err = s.write(ctx, "give back", func(c *call) error {
 		given = 0
+		// A claim that is under way, though its caller may have given it up, has
+		// the source's row: having it means that there is none.
+		var wait script
+		wait.add(`SELECT id FROM posthouse_source WHERE id = ? FOR UPDATE`, queue)
+		if err := c.query(&wait, func(*sql.Rows) error { return nil }); err != nil {
+			return err
+		}
 		var seqs []model.Seq
 		scan := func(rows *sql.Rows) error {
 			var seq model.Seq

@@ -16,7 +16,7 @@ import (
 const takeLeases = `WITH me AS MATERIALIZED (
 		SELECT i.id FROM posthouse_instance i WHERE i.id = $1 AND NOT i.dead FOR KEY SHARE
 	), free AS MATERIALIZED (
-		SELECT w.place, l.queue, l.part, l.holder
+		SELECT w.place, l.queue, l.part, l.holder, l.since
 		FROM me, unnest($2::int[], $3::int[], $4::int[]) AS w (queue, part, place)
 		JOIN posthouse_lease l ON l.queue = w.queue AND l.part = w.part
 		WHERE NOT EXISTS (SELECT 1 FROM posthouse_instance h WHERE h.id = l.holder AND h.id <> $1 AND NOT h.dead)
@@ -25,10 +25,10 @@ const takeLeases = `WITH me AS MATERIALIZED (
 		WHERE l.ctid = ANY (ARRAY(SELECT l.ctid FROM free f JOIN posthouse_lease l
 			ON l.queue = f.queue AND l.part = f.part AND l.holder = f.holder AND f.holder <> $1
 			ORDER BY l.queue, l.part FOR UPDATE OF l SKIP LOCKED))
-		RETURNING l.queue, l.part
+		RETURNING l.queue, l.part, l.since
 	)
-	SELECT f.place, f.holder FROM free f WHERE f.holder = $1
-	UNION ALL SELECT f.place, f.holder FROM free f JOIN taken t USING (queue, part) WHERE f.holder <> $1`
+	SELECT f.place, f.holder, f.since FROM free f WHERE f.holder = $1
+	UNION ALL SELECT f.place, f.holder, t.since FROM free f JOIN taken t USING (queue, part) WHERE f.holder <> $1`
 
 // TakeLeases makes the instance the holder of those partitions that nobody
 // living holds.
@@ -46,8 +46,9 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 		return c.query(ctx, func(rows pgx.Rows) error {
 			var place int
 			var holder model.InstanceID
-			err := rows.Scan(&place, &holder)
-			leases[place] = model.Lease{Held: true, TakenOver: holder != 0 && holder != instance}
+			var since model.Micros
+			err := rows.Scan(&place, &holder, &since)
+			leases[place] = model.Lease{Held: true, Since: since, TakenOver: holder != 0 && holder != instance}
 			return err
 		}, takeLeases, instance, queues, parts, places)
 	})
@@ -58,17 +59,22 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 }
 
 // DropLeases lets go of partitions.
-func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (int, error) {
-	if len(partitions) == 0 {
+func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, held []model.Holding) (int, error) {
+	if len(held) == 0 {
 		return 0, nil
+	}
+	partitions, since := make([]model.Partition, len(held)), make([]int64, len(held))
+	for i, h := range held {
+		partitions[i], since[i] = h.Partition, int64(h.Since)
 	}
 	queues, parts := columnsOf(partitions)
 	n, err := s.exec(ctx, "drop leases", `WITH held AS MATERIALIZED (
-			SELECT l.queue, l.part FROM unnest($2::int[], $3::int[]) AS w (queue, part)
-			JOIN posthouse_lease l ON l.queue = w.queue AND l.part = w.part AND l.holder = $1
+			SELECT l.queue, l.part, l.since FROM unnest($2::int[], $3::int[], $4::bigint[]) AS w (queue, part, since)
+			JOIN posthouse_lease l ON l.queue = w.queue AND l.part = w.part AND l.holder = $1 AND w.since IN (0, l.since)
 			ORDER BY l.queue, l.part FOR UPDATE OF l
 		)
-		UPDATE posthouse_lease l SET holder = 0 FROM held h WHERE l.queue = h.queue AND l.part = h.part AND l.holder = $1`, instance, queues, parts)
+		UPDATE posthouse_lease l SET holder = 0 FROM held h WHERE l.queue = h.queue AND l.part = h.part AND l.holder = $1
+		AND l.since = h.since`, instance, queues, parts, since)
 	return int(n), err
 }
 

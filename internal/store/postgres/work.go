@@ -138,8 +138,12 @@ func seqs(all []model.Seq) []int64 {
 }
 
 // GiveBack returns all work of one claim to pending. What is being settled at
-// this moment is passed over.
+// this moment is passed over. A claim that is under way, though its caller may
+// have given it up, has the source's row, so that having it means that there is none.
 func (s *Store) GiveBack(ctx context.Context, queue model.SourceID, token model.Token) (int, error) {
+	if _, err := s.exec(ctx, "give back", `SELECT 1 FROM posthouse_source WHERE id = $1 FOR UPDATE`, queue); err != nil {
+		return 0, err
+	}
 	n, err := s.exec(ctx, "give back", `UPDATE posthouse_work SET state = 0, token = 0, owner = 0, started_at = 0
 		WHERE seq = ANY (ARRAY(SELECT seq FROM posthouse_work WHERE queue = $1 AND state = 1 AND token = $2 FOR UPDATE SKIP LOCKED))
 		AND state + 0 = 1 AND token = $2`, queue, token)

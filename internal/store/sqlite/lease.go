@@ -19,15 +19,17 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 		err := t.query(func(rows *sql.Rows) error {
 			var place int
 			var holder model.InstanceID
-			if err := rows.Scan(&place, &holder); err != nil {
+			var since model.Micros
+			if err := rows.Scan(&place, &holder, &since); err != nil {
 				return err
 			}
-			leases[place] = model.Lease{Held: true, TakenOver: holder != 0 && holder != instance}
 			if holder != instance {
 				taken = append(taken, partitions[place])
+				since = t.now
 			}
+			leases[place] = model.Lease{Held: true, Since: since, TakenOver: holder != 0 && holder != instance}
 			return nil
-		}, `SELECT wanted.key, l.holder FROM json_each(?1) wanted
+		}, `SELECT wanted.key, l.holder, l.since FROM json_each(?1) wanted
 			CROSS JOIN posthouse_lease l ON l.queue = wanted.value ->> 0 AND l.part = wanted.value ->> 1
 			WHERE EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = ?2 AND NOT i.dead)
 			AND NOT EXISTS (SELECT 1 FROM posthouse_instance other WHERE other.id = l.holder AND other.id <> ?2 AND NOT other.dead)`,
@@ -46,20 +48,25 @@ func (s *Store) TakeLeases(ctx context.Context, instance model.InstanceID, parti
 }
 
 // DropLeases lets go of partitions.
-func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (held int, err error) {
-	if len(partitions) == 0 {
+func (s *Store) DropLeases(ctx context.Context, instance model.InstanceID, held []model.Holding) (dropped int, err error) {
+	if len(held) == 0 {
 		return 0, nil
 	}
 	err = s.write(ctx, "drop leases", func(t *tx) error {
-		n, err := t.exec(`UPDATE posthouse_lease SET holder = 0 WHERE holder = ?
-			AND (queue, part) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))`, instance, pairs(partitions))
-		held = int(n)
+		var given tuples
+		for _, h := range held {
+			given.add(int64(h.Queue), int64(h.Number), int64(h.Since))
+		}
+		n, err := t.exec(`UPDATE posthouse_lease SET holder = 0 WHERE holder = ?1 AND EXISTS (SELECT 1 FROM json_each(?2)
+			WHERE value ->> 0 = queue AND value ->> 1 = part AND value ->> 2 IN (0, since))
+			AND (queue, part) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))`, instance, given.String())
+		dropped = int(n)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	return held, nil
+	return dropped, nil
 }
 
 // pairs are partitions as queue and number.

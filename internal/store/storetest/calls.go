@@ -27,8 +27,8 @@ func (k *kit) tries() map[string]func(context.Context) error {
 	k.settle(model.SettleFailed, w)
 	k.put(source.ID, 3)
 	started, claimed := k.claimStarted(source.ID, owner, 1)[0], k.claim(source.ID, owner, 1)[0]
-	held := k.source()
-	k.take(held, owner)
+	leased := k.source()
+	k.take(leased, owner)
 	return map[string]func(context.Context) error{
 		"register": func(ctx context.Context) error {
 			_, err := k.Register(ctx, []model.SourceSpec{{Name: source.Name, Policy: model.RetryPolicy{MaxRetry: 99}}})
@@ -56,7 +56,7 @@ func (k *kit) tries() map[string]func(context.Context) error {
 			return err
 		},
 		"drop lease": func(ctx context.Context) error {
-			_, err := k.DropLeases(ctx, owner, []model.Partition{{Queue: held}})
+			_, err := k.DropLeases(ctx, owner, anySince(model.Partition{Queue: leased}))
 			return err
 		},
 		"claim": func(ctx context.Context) error {

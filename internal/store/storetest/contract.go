@@ -74,8 +74,10 @@ type Store interface {
 	// there is nothing to take of a partition that the source's agreement does
 	// not have. Never waits for another holder. One transaction.
 	TakeLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) ([]model.Lease, error)
-	// DropLeases lets go, and says of how many it was still the holder.
-	DropLeases(ctx context.Context, instance model.InstanceID, partitions []model.Partition) (int, error)
+	// DropLeases lets go, and says of how many it was still the holder. One that
+	// is held since another time is passed over, unless Since is 0: a call that
+	// takes effect late does not let go of what was taken anew.
+	DropLeases(ctx context.Context, instance model.InstanceID, held []model.Holding) (int, error)
 	// Occupancy says who holds what.
 	Occupancy(ctx context.Context) (model.Occupancy, error)
 
@@ -102,7 +104,8 @@ type Store interface {
 	// GiveBack returns all work that is processing under the token to pending,
 	// attempt and due_at untouched, whether it was marked as started or not:
 	// for claims whose handlers never ran, or whose making had an unknown end.
-	// Returns how many.
+	// A claim of the queue that is under way, by whomever, is waited for: it may be
+	// the one. Returns how many.
 	GiveBack(ctx context.Context, queue model.SourceID, token model.Token) (int, error)
 	// Claims lists, each once, the claims under which work of this owner is
 	// processing, over all queues: so that an instance finds those that it does

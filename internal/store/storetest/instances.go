@@ -245,12 +245,17 @@ func (k *kit) take(queue model.SourceID, id model.InstanceID) model.Lease {
 	if len(leases) != 1 {
 		k.Fatalf("one partition has %d answers", len(leases))
 	}
-	return leases[0]
+	lease := leases[0]
+	if lease.Held == (lease.Since == 0) {
+		k.Errorf("the lease is held since %d: %+v", lease.Since, lease)
+	}
+	lease.Since = 0 // the rest can be compared
+	return lease
 }
 
 func (k *kit) drop(queue model.SourceID, id model.InstanceID) bool {
 	k.Helper()
-	n, err := k.DropLeases(k.ctx(), id, []model.Partition{{Queue: queue}})
+	n, err := k.DropLeases(k.ctx(), id, anySince(model.Partition{Queue: queue}))
 	k.must(err)
 	return n == 1
 }

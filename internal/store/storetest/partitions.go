@@ -15,6 +15,7 @@ func partitions(k *kit) {
 	k.run("IN-06 many partitions are taken and let go at once", manyPartitions)
 	k.run("IN-06 of many who take all at once each partition has one holder", partitionsAtOnce)
 	k.run("IN-07 a dead holder's partitions are taken over, and the taker is told", partitionsTakenOver)
+	k.run("IN-06 letting go late does not let go of what was taken anew", lateDrop)
 	k.run("IN-22 what the agreement does not have cannot be held", partitionsNotAgreed)
 	k.run("IN-07 who holds what, and since when", occupancy)
 	k.run("IN-14 nobody is declared dead while it claims", buryWhileClaiming)
@@ -64,13 +65,13 @@ func manyPartitions(k *kit) {
 	}
 	k.wantHeld("b takes all", b, append(parts(source, 7, 6, 5, 4, 3, 2, 1, 0), parts(other, 0, 1)...), append(parts(source, 7, 6, 5, 4, 2), parts(other, 0)...))
 	k.wantHeld("a takes what b has", a, parts(source, 2), nil)
-	n, err := k.DropLeases(k.ctx(), a, append(parts(other, 1, 0), parts(source, 0, 2, 3)...))
+	n, err := k.DropLeases(k.ctx(), a, anySince(append(parts(other, 1, 0), parts(source, 0, 2, 3)...)...))
 	k.must(err)
 	if n != 3 {
 		k.Errorf("a let go of %d, want 3", n)
 	}
 	k.wantHeld("b takes them", b, append(parts(source, 0, 1, 3), parts(other, 1)...), append(parts(source, 0, 3), parts(other, 1)...))
-	if n, err := k.DropLeases(k.ctx(), a, mine); err != nil || n != 1 {
+	if n, err := k.DropLeases(k.ctx(), a, anySince(mine...)); err != nil || n != 1 {
 		k.Errorf("a let go of %d, %v, want the one it has left", n, err)
 	}
 	if held, err := k.TakeLeases(k.ctx(), a, nil); err != nil || len(held) != 0 {
@@ -132,7 +133,7 @@ func partitionsTakenOver(k *kit) {
 	former, living, next := k.instance(), k.instance(), k.instance()
 	k.takeParts(former, parts(source, 0, 1, 2))
 	k.takeParts(living, parts(source, 3))
-	if n, err := k.DropLeases(k.ctx(), former, parts(source, 0)); err != nil || n != 1 {
+	if n, err := k.DropLeases(k.ctx(), former, anySince(parts(source, 0)...)); err != nil || n != 1 {
 		k.Fatalf("let go of %d, %v", n, err)
 	}
 	k.bury(former)
@@ -145,7 +146,7 @@ func partitionsTakenOver(k *kit) {
 	}
 	k.wantHeld("taken again", next, parts(source, 0, 1, 2), parts(source, 0, 1, 2))
 	k.wantHeld("the dead one", former, parts(source, 0, 1, 2, 3), nil)
-	if n, err := k.DropLeases(k.ctx(), former, parts(source, 1, 2)); err != nil || n != 0 {
+	if n, err := k.DropLeases(k.ctx(), former, anySince(parts(source, 1, 2)...)); err != nil || n != 0 {
 		k.Errorf("the former holder let go of %d, %v", n, err)
 	}
 }
@@ -198,7 +199,7 @@ func occupancy(k *kit) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			k.Error(diff)
 		}
-		if n, err := k.DropLeases(k.ctx(), b, parts(first.ID, 0)); err != nil || n != 1 {
+		if n, err := k.DropLeases(k.ctx(), b, anySince(parts(first.ID, 0)...)); err != nil || n != 1 {
 			k.Errorf("let go of %d, %v", n, err)
 		}
 		got, err = k.Occupancy(k.ctx())
@@ -274,5 +275,38 @@ func buryWhileClaiming(k *kit) {
 		for _, w := range taken {
 			k.settle(model.SettleSuccess, w)
 		}
+	}
+}
+
+// anySince are partitions, whenever they were taken.
+func anySince(partitions ...model.Partition) []model.Holding {
+	all := make([]model.Holding, len(partitions))
+	for i, p := range partitions {
+		all[i].Partition = p
+	}
+	return all
+}
+
+// lateDrop lets go of what was held before, and not of what was taken anew.
+func lateDrop(k *kit) {
+	source, a := k.ordered(keyed(2, false)).ID, k.instance()
+	take := func() model.Holding {
+		leases, err := k.TakeLeases(k.ctx(), a, parts(source, 1))
+		k.must(err)
+		return model.Holding{Partition: parts(source, 1)[0], Since: leases[0].Since}
+	}
+	before := take()
+	if again := take(); again.Since != before.Since {
+		k.Errorf("taken again it is held since %d, want %d", again.Since, before.Since)
+	}
+	if n, err := k.DropLeases(k.ctx(), a, []model.Holding{before}); err != nil || n != 1 {
+		k.Fatalf("let go of %d, %v", n, err)
+	}
+	anew := take()
+	if n, err := k.DropLeases(k.ctx(), a, []model.Holding{before}); err != nil || n != 0 {
+		k.Errorf("late it let go of %d, %v", n, err)
+	}
+	if n, err := k.DropLeases(k.ctx(), a, []model.Holding{anew}); err != nil || n != 1 {
+		k.Errorf("let go of %d, %v, want what was taken anew", n, err)
 	}
 }
