@@ -85,6 +85,9 @@ func Run(ctx context.Context, p Params) (err error) {
 	}
 	defer box.Stop()
 	warnOfLeftSources(ctx, store, p)
+	if err := watchDeadRows(ctx, store, p); err != nil {
+		return err
+	}
 	api := httpapi.New(apiConfig(store, box, redis, p))
 	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
 }

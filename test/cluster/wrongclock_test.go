@@ -128,7 +128,7 @@ func runWrongClock(t *testing.T, e running.Engine, store string, ahead time.Dura
 		}
 	})
 	t.Run("IN-07 nobody living is declared dead, and the dead not before their lease is over", func(t *testing.T) {
-		for _, name := range []string{"posthouse_queue_declared_dead_total", "posthouse_queue_fenced_total"} {
+		for _, name := range []string{"posthouse_queue_declared_dead_total", "posthouse_queue_fenced_writes_total"} {
 			if n := c.metric(c.all[1:], name); n != 0 {
 				t.Errorf("%s is %v", name, n)
 			}

@@ -57,6 +57,9 @@ func (s *Store) Agree(ctx context.Context, instance model.InstanceID) (sources [
 		if len(changing) == 0 {
 			return nil
 		}
+		if n, err := c.dueAsKept(changing); err != nil || n == manyDue {
+			return err
+		}
 		return c.nextGenerations(changing, &sources)
 	})
 	if err != nil {
@@ -78,6 +81,39 @@ func (c *call) drain(instance model.InstanceID, queues []model.SourceID) error {
 			WHERE i.id = ? AND i.dead = 0)`, instance, instance, instance, instance, instance)
 	_, err := c.exec(&begin)
 	return err
+}
+
+// manyDue bounds how many works are made due again by one call.
+const manyDue = 5000
+
+// dueAsKept takes back, for some works of sources that drain, that they became
+// due with an earlier one of their key.
+func (c *call) dueAsKept(queues []model.SourceID) (int, error) {
+	var works []model.Seq
+	var look script
+	look.add(`SELECT w.seq FROM posthouse_source s FORCE INDEX (PRIMARY)
+		STRAIGHT_JOIN posthouse_work w FORCE INDEX (posthouse_work_due) ON w.queue = s.id AND w.state = 0
+		STRAIGHT_JOIN posthouse_message m FORCE INDEX (PRIMARY) ON m.seq = w.seq
+		WHERE s.id IN (`+list(queues)+`) AND s.draining = 1
+		AND w.key_hash <> 0 AND w.retry_count = 0 AND w.replay = 0 AND w.due_at > m.received_at
+		AND EXISTS (SELECT 1 FROM posthouse_work h FORCE INDEX (posthouse_work_key)
+			WHERE h.queue = w.queue AND h.key_hash = w.key_hash AND h.seq < w.seq AND h.state < 2 AND h.due_at = w.due_at)
+		LIMIT ?`, manyDue)
+	err := c.query(&look, func(rows *sql.Rows) error {
+		var seq model.Seq
+		err := into(rows, &seq)
+		works = append(works, seq)
+		return err
+	})
+	if err != nil || len(works) == 0 {
+		return 0, err
+	}
+	slices.Sort(works)
+	var change script
+	change.add(`UPDATE posthouse_work w FORCE INDEX (PRIMARY) STRAIGHT_JOIN posthouse_message m FORCE INDEX (PRIMARY) ON m.seq = w.seq
+		SET w.due_at = m.received_at WHERE w.seq IN (` + list(works) + `) AND w.state = 0`)
+	_, err = c.exec(&change)
+	return len(works), err
 }
 
 // nextGenerations begins the next generation of those sources that drain and

@@ -48,6 +48,21 @@ const endDrain = `WITH drained AS MATERIALIZED (
 	SELECT b.id, part, 0, 0 FROM begun b, generate_series(0, b.partitions - 1) part ORDER BY 1, 2
 	ON CONFLICT (queue, part) DO UPDATE SET holder = 0, since = 0`
 
+// dueAsKept takes back, for at most $1 works of sources that drain, that they
+// became due with an earlier one of their key.
+const dueAsKept = `UPDATE posthouse_work w SET due_at = m.received_at FROM posthouse_message m
+	WHERE m.seq = w.seq AND w.state + 0 = 0 AND w.seq = ANY (ARRAY(
+		SELECT w.seq FROM posthouse_source s
+		CROSS JOIN LATERAL (SELECT * FROM posthouse_work WHERE queue = s.id AND state = 0 OFFSET 0) w
+		CROSS JOIN LATERAL (SELECT received_at FROM posthouse_message WHERE seq = w.seq OFFSET 0) m
+		WHERE s.draining AND w.key_hash <> 0 AND w.retry_count = 0 AND w.replay = 0 AND w.due_at > m.received_at
+		AND EXISTS (SELECT 1 FROM posthouse_work h WHERE h.queue = w.queue AND h.key_hash = w.key_hash AND h.key_hash <> 0
+			AND h.state < 2 AND h.seq < w.seq AND h.due_at = w.due_at)
+		LIMIT $1))`
+
+// manyDue bounds how many works are made due again by one call.
+const manyDue = 5000
+
 // Agree lets the orderings that living instances want become what holds. Each
 // of its statements is committed by itself.
 func (s *Store) Agree(ctx context.Context, instance model.InstanceID) (sources []model.Source, err error) {
@@ -55,7 +70,11 @@ func (s *Store) Agree(ctx context.Context, instance model.InstanceID) (sources [
 		if _, err := c.exec(ctx, beginDrain, instance); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, endDrain); err != nil {
+		n, err := c.exec(ctx, dueAsKept, manyDue)
+		if err == nil && n < manyDue {
+			_, err = c.exec(ctx, endDrain)
+		}
+		if err != nil {
 			return err
 		}
 		sources, err = readSources(ctx, c)

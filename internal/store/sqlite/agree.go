@@ -26,6 +26,19 @@ const endDrain = `UPDATE posthouse_source
 	WHERE draining AND NOT EXISTS (SELECT 1 FROM posthouse_work w WHERE w.queue = posthouse_source.id AND w.state = 1)
 	RETURNING id`
 
+// dueAsKept takes back, for at most ? works of sources that drain, that they
+// became due with an earlier one of their key.
+const dueAsKept = `UPDATE posthouse_work SET due_at = (SELECT m.received_at FROM posthouse_message m WHERE m.seq = posthouse_work.seq)
+	WHERE seq IN (SELECT w.seq FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 0
+		CROSS JOIN posthouse_message m ON m.seq = w.seq
+		WHERE s.draining AND w.key_hash <> 0 AND w.retry_count = 0 AND w.replay = 0 AND w.due_at > m.received_at
+		AND EXISTS (SELECT 1 FROM posthouse_work h WHERE h.queue = w.queue AND h.key_hash = w.key_hash AND h.key_hash <> 0
+			AND h.state < 2 AND h.seq < w.seq AND h.due_at = w.due_at)
+		LIMIT ?)`
+
+// manyDue bounds how many works are made due again by one call.
+const manyDue = 5000
+
 // Agree lets the orderings that living instances want become what holds. That a
 // claim and the beginning of a drain exclude each other needs nothing here:
 // there is one writer.
@@ -34,8 +47,15 @@ func (s *Store) Agree(ctx context.Context, instance model.InstanceID) (sources [
 		if _, err := t.exec(beginDrain, instance); err != nil {
 			return err
 		}
+		n, err := t.exec(dueAsKept, manyDue)
+		if err != nil {
+			return err
+		}
+		if n == manyDue { // there is more
+			return t.query(scanSource(&sources), selectSources+byName)
+		}
 		var begun []model.SourceID
-		err := t.query(func(rows *sql.Rows) error {
+		err = t.query(func(rows *sql.Rows) error {
 			var id model.SourceID
 			err := rows.Scan(&id)
 			begun = append(begun, id)

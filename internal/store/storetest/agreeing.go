@@ -21,6 +21,7 @@ func agreeing(k *kit) {
 	k.run("IN-22 many who agree at once begin one generation", agreeingAtOnce)
 	k.run("IN-22 a claim and a drain exclude each other", drainWhileClaiming)
 	k.run("IN-22 what instances want is forgotten with them", wantsForgotten)
+	k.run("IN-22 what waited for another of its key waits no longer in the next generation", dueAsKept)
 }
 
 // joinWanting joins an instance that wants something, which is made known first.
@@ -440,5 +441,36 @@ func wantsForgotten(k *kit) {
 	k.instance()
 	if count() != 0 {
 		k.Error("what it wanted is still there")
+	}
+}
+
+func dueAsKept(k *kit) {
+	source, owner := k.ordered(keyed(4, true)), k.instance()
+	kept := k.putKeys(source.ID, "a", "a", "a", "b")
+	work := k.wantClaim("the head", source.ID, owner, 1, kept[0])
+	if !k.settleOne(model.Settlement{Seq: kept[0], Queue: source.ID, Token: work[0].Token, Kind: model.SettleRetry, Delay: time.Hour,
+		StartedAt: work[0].StartedAt, Reason: model.ReasonError}) {
+		k.Fatal("the head could not be settled")
+	}
+	k.settle(model.SettleSuccess, k.wantClaim("the other key; those behind the head wait with it", source.ID, owner, 10, kept[3])...)
+	k.wantClaim("nothing", source.ID, owner, 10)
+
+	k.leave(owner)
+	skip := k.joinWanting(model.Want{Queue: source.ID, Ordering: keyed(4, false)})
+	agreed := k.agreeTwice(skip, source.ID)
+	if agreed.Block || agreed.Draining {
+		k.Fatalf("agreed: %+v", agreed)
+	}
+	misplaced, err := k.Misplaced(k.ctx(), source.ID, agreed.KeyID, 10)
+	k.must(err)
+	var placed []model.Placed
+	for _, m := range misplaced {
+		placed = append(placed, model.Placed{Seq: m.Seq, Key: agreed.KeyOf([]byte("a"))})
+	}
+	k.must(k.Place(k.ctx(), source.ID, placed))
+	late := k.putKeys(source.ID, "a")
+	k.wantClaim("those behind the head, before what came later", source.ID, skip, 10, kept[1], kept[2], late[0])
+	if head, _ := k.row(kept[0]); head.DueAt < work[0].DueAt+hour/2 {
+		k.Errorf("the head itself is due at %d", head.DueAt)
 	}
 }

@@ -34,6 +34,10 @@ type Store interface {
 	// with all partitions free. A fixed number of statements, however many
 	// sources there are. Returns all sources, as they are then.
 	//
+	// What waited for another one of its key, and so became due with that one, is
+	// due again as when it was kept, before the next generation begins. Where
+	// there is much of it, that takes several calls.
+	//
 	// A claim and the beginning of a drain exclude each other: a claim that does
 	// not see that its source drains has been committed when the drain begins.
 	Agree(ctx context.Context, instance model.InstanceID) ([]model.Source, error)
