@@ -187,6 +187,9 @@ func (c *Config) validate() error {
 		if s.Verify.Kind == "" {
 			return fmt.Errorf("inbox: source %q: Verify is missing; write NoVerification() where none is wanted", s.Name)
 		}
+		if s.Dedup.Window < 0 {
+			return fmt.Errorf("inbox: source %q: dedup: Window %v is negative", s.Name, s.Dedup.Window)
+		}
 		if err := s.Consume.validate(); err != nil {
 			return fmt.Errorf("inbox: source %q: consume: %w", s.Name, err)
 		}

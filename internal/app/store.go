@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/google/uuid"
@@ -60,6 +62,11 @@ type StoreParams struct {
 // OpenStore opens the store that the URL names. Its errors do not show the URL.
 func OpenStore(ctx context.Context, p StoreParams) (Store, error) {
 	scheme, rest, _ := strings.Cut(p.URL, ":")
+	// A password with a slash that is not escaped ends there, and what follows
+	// would be looked up as a host.
+	if u, err := url.Parse(p.URL); scheme != "sqlite" && (err != nil || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@")) {
+		return nil, errors.New("the store's URL cannot be read; in a password %, /, ?, #, @ and : are written %25, %2F, %3F, %23, %40 and %3A")
+	}
 	switch scheme {
 	case "sqlite":
 		return sqlite.Open(sqlite.Config{

@@ -71,7 +71,8 @@ func checkStore(t text) complaint {
 		}
 		return complaint{}
 	case "postgres", "postgresql", "mysql":
-		if _, err := url.Parse(t.value); err != nil || !strings.HasPrefix(rest, "//") {
+		u, err := url.Parse(t.value)
+		if err != nil || !strings.HasPrefix(rest, "//") || strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
 			return complaint{"is not a URL", "write " + scheme + "://user:${DB_PASSWORD}@host/name; in a password %, /, ?, #, @ and : are written %25, %2F, %3F, %23, %40 and %3A"}
 		}
 		return complaint{}

@@ -114,11 +114,14 @@ func (s *Server) Message(id uuid.UUID) (m Message, err error) {
 }
 
 // Metric sums the samples of one metric that carry all these labels, each
-// written as name="value".
+// written as name="value". A metric that is not there at all is an error.
 func (s *Server) Metric(name string, labels ...string) (sum float64, err error) {
 	page, err := get("http://" + s.Admin + "/metrics")
 	if err != nil {
 		return 0, err
+	}
+	if !strings.Contains(string(page), "# TYPE "+name+" ") {
+		return 0, fmt.Errorf("there is no metric %s", name)
 	}
 samples:
 	for line := range strings.Lines(string(page)) {
