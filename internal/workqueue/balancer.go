@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -15,8 +16,9 @@ type balancer struct {
 	e       *Engine
 	wake    chan struct{}
 	failing trouble
+	mu sync.Mutex // held by a look, and by whoever must not meet one
 	// owesRecovery: partitions were taken from one who died, or may have been,
-	// and what he left has not been recovered yet. Only the loop touches it.
+	// and what he left has not been recovered yet. Guarded by mu.
 	owesRecovery bool
 }
 
@@ -29,19 +31,15 @@ const unheardPause = 2 * time.Second
 
 func (b *balancer) run(ctx context.Context) {
 	for {
-		settled := true
-		if queues := b.queues(); len(queues) > 0 || b.e.notifier.signals != nil {
-			var err error
-			settled, err = b.balance(ctx, queues)
-			if ctx.Err() != nil {
-				return
-			}
-			b.failing.tell(err)
-			if err != nil {
-				settled = false
-				b.e.metrics.storeErrors.WithLabelValues("balance").Inc()
-				b.e.log.Warn("partitions could not be shared out; it is tried again", "err", err)
-			}
+		settled, err := b.balance(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		b.failing.tell(err)
+		if err != nil {
+			settled = false
+			b.e.metrics.storeErrors.WithLabelValues("balance").Inc()
+			b.e.log.Warn("partitions could not be shared out; it is tried again", "err", err)
 		}
 		var pause <-chan time.Time
 		switch {
@@ -72,7 +70,13 @@ func (b *balancer) queues() (keyed []*shares) {
 
 // balance brings what this process holds nearer to its part. It says whether
 // all is shared out as it should be.
-func (b *balancer) balance(ctx context.Context, queues []*shares) (settled bool, err error) {
+func (b *balancer) balance(ctx context.Context) (settled bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	queues := b.queues()
+	if len(queues) == 0 && b.e.notifier.signals == nil {
+		return true, nil
+	}
 	id, ok := b.e.member.current()
 	if !ok {
 		return false, nil
@@ -125,6 +129,31 @@ func (b *balancer) balance(ctx context.Context, queues []*shares) (settled bool,
 		return false, err // what was taken is kept, and worked on when this has gone well
 	}
 	return false, b.begin(ctx, id, of, taken)
+}
+
+// release lets go of all that is held of a queue, whose lanes have ended. When it
+// has returned nothing is on its way any more that takes or drops a lease of
+// this queue: the next agreement may use the same ones.
+func (b *balancer) release(s *shares) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.q.setShares(nil)
+	for !closed(b.e.stopping) { // then leaving frees them
+		id, ok := b.e.member.current()
+		var held []model.Holding
+		for _, part := range s.parts() {
+			if l := s.get(part).lane; l.owner == id {
+				held = append(held, model.Holding{Partition: l.part, Since: l.since})
+			}
+		}
+		if ok && (len(held) == 0 || b.drop(context.Background(), id, held) == nil) {
+			return
+		}
+		select {
+		case <-time.After(settleRetryPause):
+		case <-b.e.stopping:
+		}
+	}
 }
 
 // recover brings back what former holders left, where partitions were taken

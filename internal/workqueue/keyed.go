@@ -46,7 +46,7 @@ func (q *queue) consumeKeyed(agreed model.Agreed, over <-chan struct{}) {
 	for _, h := range ended {
 		<-h.done
 	}
-	q.setShares(nil)
+	q.e.balancer.release(s)
 }
 
 func (q *queue) setShares(s *shares) {
