@@ -49,7 +49,7 @@ func TestDeadRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer store.Close()
+		defer func() { _ = store.Close() }()
 		if _, err := store.MigrateUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}

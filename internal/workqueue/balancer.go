@@ -16,7 +16,7 @@ type balancer struct {
 	e       *Engine
 	wake    chan struct{}
 	failing trouble
-	mu sync.Mutex // held by a look, and by whoever must not meet one
+	mu      sync.Mutex // held by a look, and by whoever must not meet one
 	// owesRecovery: partitions were taken from one who died, or may have been,
 	// and what he left has not been recovered yet. Guarded by mu.
 	owesRecovery bool

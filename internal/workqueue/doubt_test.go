@@ -17,6 +17,7 @@ type flaky struct {
 	orphansFail atomic.Int64
 	swallowTake atomic.Int64 // how many are done, and then said to have failed
 	lateDrop    atomic.Int64 // how many are said to have failed, and are done a second later
+	slowDrop    atomic.Bool  // they take a while to begin
 }
 
 func (f *flaky) Orphans(ctx context.Context, limit int) ([]model.Orphan, error) {
@@ -41,6 +42,9 @@ func (f *flaky) DropLeases(ctx context.Context, id model.InstanceID, held []mode
 			_, _ = f.Store.DropLeases(context.Background(), id, held) // nobody is told
 		}()
 		return 0, errDown
+	}
+	if f.slowDrop.Load() {
+		time.Sleep(300 * time.Millisecond)
 	}
 	return f.Store.DropLeases(ctx, id, held)
 }
@@ -132,6 +136,43 @@ func TestDoubtfulLeases(t *testing.T) {
 			}
 		})
 	})
+	t.Run("IN-06 what keyed order lets go slowly does not free the lease of serial order", func(t *testing.T) {
+		for range 4 {
+			var inside crowd
+			inBubble(t, func(q *QueueConfig) {
+				keyed(2, false)(q)
+				q.RoundInterval = 100 * time.Millisecond
+				q.Handler = func(context.Context, model.Work) Result {
+					defer inside.enter()()
+					time.Sleep(time.Duration(5+rand.IntN(150)) * time.Millisecond)
+					return Result{}
+				}
+			}, func(t *testing.T, r *rig) {
+				r.flaky().slowDrop.Store(true)
+				r.put(nil, keyedBodies(10, 40)...)
+				a, b := r.engine(), r.engine()
+				time.Sleep(12 * time.Second)
+				r.cfg.Wants = model.Ordering{}
+				r.register()
+				c, d := r.engine(), r.engine()
+				defer c.Stop()
+				defer d.Stop()
+				time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
+				a.Stop()
+				b.Stop()
+				for c.agreed(r.queue.ID).Order != model.Serial {
+					time.Sleep(5 * time.Millisecond)
+				}
+				inside.mu.Lock()
+				inside.max = inside.inside // what began before is not judged
+				inside.mu.Unlock()
+				r.untilDone(10 * time.Minute)
+				if n := inside.most(); n > 1 {
+					t.Errorf("%d of a serial queue ran at once", n)
+				}
+			})
+		}
+	})
 	t.Run("IN-07 a partition that was taken without knowing it is worked on, or let go", func(t *testing.T) {
 		inBubble(t, keyed(16, false), func(t *testing.T, r *rig) {
 			f := r.flaky()
@@ -160,11 +201,14 @@ func TestDoubtfulLeases(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				var all []*Engine
 				for range 5 {
-					e := r.engine()
-					defer e.Stop()
-					all = append(all, e)
+					all = append(all, r.engine())
 					time.Sleep(time.Duration(500+rand.IntN(2500)) * time.Millisecond)
 				}
+				defer func() {
+					for _, e := range all {
+						e.Stop()
+					}
+				}()
 				time.Sleep(30*time.Second + time.Duration(rand.IntN(10000))*time.Millisecond)
 				old.Stop()
 				time.Sleep(time.Minute)
