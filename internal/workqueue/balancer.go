@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -16,9 +15,9 @@ type balancer struct {
 	e       *Engine
 	wake    chan struct{}
 	failing trouble
-	mu      sync.Mutex // held by a look, and by whoever must not meet one
+	turn    chan struct{} // taken by a look, and by whoever must not meet one
 	// owesRecovery: partitions were taken from one who died, or may have been,
-	// and what he left has not been recovered yet. Guarded by mu.
+	// and what he left has not been recovered yet. Guarded by turn.
 	owesRecovery bool
 }
 
@@ -71,8 +70,8 @@ func (b *balancer) queues() (keyed []*shares) {
 // balance brings what this process holds nearer to its part. It says whether
 // all is shared out as it should be.
 func (b *balancer) balance(ctx context.Context) (settled bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
 	queues := b.queues()
 	if len(queues) == 0 && b.e.notifier.signals == nil {
 		return true, nil
@@ -135,8 +134,8 @@ func (b *balancer) balance(ctx context.Context) (settled bool, err error) {
 // has returned nothing is on its way any more that takes or drops a lease of
 // this queue: the next agreement may use the same ones.
 func (b *balancer) release(s *shares) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
 	s.q.setShares(nil)
 	for !closed(b.e.stopping) { // then leaving frees them
 		id, ok := b.e.member.current()

@@ -65,7 +65,7 @@ func New(cfg Config) (*Engine, error) {
 		e.queues[q.id()] = q
 		e.member.wants = append(e.member.wants, model.Want{Queue: q.id(), Ordering: q.cfg.Wants})
 	}
-	e.balancer = &balancer{e: e, wake: make(chan struct{}, 1)}
+	e.balancer = &balancer{e: e, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	e.notifier = newNotifier(e)
 	return e, nil
 }

@@ -103,8 +103,8 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 		return nil, err
 	}
 	places := make(map[model.Seq]int, len(p.Seqs))
-	for i, seq := range p.Seqs {
-		places[seq] = i
+	for i, seq := range slices.Backward(p.Seqs) {
+		places[seq] = i // the first, where one is there twice
 	}
 	slices.SortFunc(started, func(a, b model.Work) int { return places[a.Seq] - places[b.Seq] })
 	return started, nil

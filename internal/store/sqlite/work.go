@@ -65,8 +65,8 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 			return err
 		}
 		place := make(map[model.Seq]int, len(p.Seqs))
-		for i, seq := range p.Seqs {
-			place[seq] = i
+		for i, seq := range slices.Backward(p.Seqs) {
+			place[seq] = i // the first, where one is there twice
 		}
 		slices.SortFunc(started, func(a, b model.Work) int { return place[a.Seq] - place[b.Seq] })
 		return load(t, started)
