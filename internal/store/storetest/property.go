@@ -269,7 +269,7 @@ func (m *machine) marks(t *rapid.T) model.StartParams {
 			p.Seqs = append(p.Seqs, w.Seq)
 		}
 	}
-	if stranger := m.work(t); stranger.Token != first.Token {
+	if stranger := m.work(t); stranger.Token != first.Token && !slices.Contains(p.Seqs, stranger.Seq) {
 		p.Seqs = append(p.Seqs, stranger.Seq)
 	}
 	return p
