@@ -121,9 +121,13 @@ func runPoison(t *testing.T, e running.Engine, order string) {
 			tries++
 		}
 	}
-	t.Run("IN-14 the poison was the first of a batch", func(t *testing.T) {
-		if n := claimed.Load(); n != batch {
-			t.Errorf("%d messages were claimed together when the poison was executed first, want %d", n, batch)
+	t.Run("IN-14 the poison was the first of what was claimed together", func(t *testing.T) {
+		want := int64(batch)
+		if order == "serial" {
+			want = 1 // where order counts a claim takes what is begun at once, after a killed process one
+		}
+		if n := claimed.Load(); int64(n) != want {
+			t.Errorf("%d messages were claimed together when the poison was executed first, want %d", n, want)
 		}
 	})
 	t.Run("IN-14 the poison is lost with its worker as often as allowed, then failed", func(t *testing.T) {

@@ -20,7 +20,7 @@ func (s *Store) DeadRows(ctx context.Context) (rows int64, oldest time.Duration,
 			oldest = time.Duration(seconds * float64(time.Second))
 			return err
 		}, `SELECT coalesce((SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'posthouse_work'::regclass), 0)::bigint,
-			coalesce((SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_stat_activity
+			coalesce((SELECT max(`+now+` - extract(epoch FROM xact_start) * 1000000) / 1000000 FROM pg_stat_activity
 				WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8`)
 	})
 	return rows, oldest, err

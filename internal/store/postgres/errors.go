@@ -83,6 +83,7 @@ func codeOf(err error) model.Code {
 	}
 	switch e.Code {
 	case "25006", // read only
+		"25P03", "25P04", // the server ended what took too long
 		"55P03", // lock not available
 		"55006", // object in use
 		"55000", // a server in the wrong state, a standby for one

@@ -56,7 +56,11 @@ func TestStore(t *testing.T) { storetest.Run(t, harness(testdb.Postgres)) }
 
 // TestStoreBehindAPooler is the same suite through a pgbouncer that gives each
 // transaction another connection of the server.
-func TestStoreBehindAPooler(t *testing.T) { storetest.Run(t, harness(testdb.PgBouncer)) }
+func TestStoreBehindAPooler(t *testing.T) {
+	h := harness(testdb.PgBouncer)
+	h.FewHistories = true
+	storetest.Run(t, h)
+}
 
 func open(t testing.TB, cfg Config) *Store {
 	t.Helper()

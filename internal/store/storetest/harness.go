@@ -29,6 +29,9 @@ type Harness struct {
 	// backup's lock does (BEGIN EXCLUSIVE, LOCK TABLE … ACCESS EXCLUSIVE, LOCK
 	// TABLES … WRITE), from a connection of its own, until release is called.
 	Lock func(t *testing.T, s Store) (release func())
+	// FewHistories runs fewer of the random histories: another harness runs them
+	// on the same statements.
+	FewHistories bool
 }
 
 // Run proves the contract on the database of h. Nothing is skipped.

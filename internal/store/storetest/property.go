@@ -26,7 +26,7 @@ const (
 // the same answers and the same lists after every step.
 func (h Harness) property(t *testing.T) {
 	checks := propertyChecks
-	if testing.Short() {
+	if testing.Short() || h.FewHistories {
 		checks = propertyChecksShort
 	}
 	unlessAsked(t, "rapid.checks", strconv.Itoa(checks))
