@@ -126,7 +126,7 @@ func runPoison(t *testing.T, e running.Engine, order string) {
 		if order == "serial" {
 			want = 1 // where order counts a claim takes what is begun at once, after a killed process one
 		}
-		if n := claimed.Load(); int64(n) != want {
+		if n := claimed.Load(); n != want {
 			t.Errorf("%d messages were claimed together when the poison was executed first, want %d", n, want)
 		}
 	})
