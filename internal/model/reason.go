@@ -20,12 +20,19 @@ const (
 	ReasonPermanent  Reason = "permanent"   // the handler says that no retry can help
 	ReasonWorkerLost Reason = "worker_lost" // the process died, or was cut off, while it ran
 	ReasonOrphaned   Reason = "orphaned"    // the handler outlived orphan_after
+
+	// Deliveries: how the provider's answer was classed.
+	ReasonTransient   Reason = Reason(ClassTransient)
+	ReasonRateLimited Reason = Reason(ClassRateLimited)
+	ReasonAuth        Reason = Reason(ClassAuth)
+	ReasonUncertain   Reason = Reason(ClassUncertain)
 )
 
 // Reasons lists every reason that an attempt can carry.
 func Reasons() []Reason {
 	return []Reason{ReasonError, ReasonPanic, ReasonTimeout, ReasonHTTPStatus, ReasonConnect,
-		ReasonForbidden, ReasonPermanent, ReasonWorkerLost, ReasonOrphaned}
+		ReasonForbidden, ReasonPermanent, ReasonWorkerLost, ReasonOrphaned,
+		ReasonTransient, ReasonRateLimited, ReasonAuth, ReasonUncertain}
 }
 
 // MaxErrorRunes bounds an error text that is kept, in characters.

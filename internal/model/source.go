@@ -1,8 +1,22 @@
 package model
 
+// Tenant is what the work of a queue is.
+type Tenant int8
+
+// The numbers are stored; they never change.
+const (
+	TenantInbox    Tenant = 0 // messages that were received
+	TenantDelivery Tenant = 1 // deliveries through one channel
+)
+
+// ChannelPrefix begins the names of the queues of channels; no source can be
+// called so.
+const ChannelPrefix = "channel/"
+
 // SourceSpec is what the configuration says of a source, for the store.
 type SourceSpec struct {
-	Name string
+	Name   string
+	Tenant Tenant
 	// Enabled is only the first value of the switch: once stored, the stored
 	// one wins.
 	Enabled bool
@@ -16,6 +30,7 @@ type SourceSpec struct {
 type Source struct {
 	ID      SourceID
 	Name    string
+	Tenant  Tenant
 	Enabled bool // consumption is switched on
 	Agreed  Agreed
 }

@@ -30,10 +30,11 @@ type AttemptView struct {
 	N          int // 1 for the first since the replay
 	StartedAt  Micros
 	EndedAt    Micros
-	Outcome    string // "success", "failed" or "lost"
+	Outcome    string // "success", "failed", "lost" or "uncertain"
 	Reason     Reason
 	Error      string
 	HTTPStatus int
+	Code       string // deliveries: the provider's
 }
 
 // The words of AttemptView.Outcome.
@@ -41,6 +42,8 @@ const (
 	OutcomeSuccess = "success"
 	OutcomeFailed  = "failed"
 	OutcomeLost    = "lost"
+	// OutcomeUncertain: nobody knows how it ended.
+	OutcomeUncertain = "uncertain"
 )
 
 // Filter narrows a list by state.
@@ -86,6 +89,9 @@ type SourceStats struct {
 	Processing   int64
 	Success      int64
 	Failed       int64
+	Dead         int64 // this one and the next two: deliveries
+	Uncertain    int64
+	Cancelled    int64
 	OldestDueAge time.Duration // since the oldest due work fell due; 0 where nothing is due
 }
 

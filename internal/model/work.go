@@ -15,6 +15,9 @@ const (
 	Processing State = 1
 	Failed     State = 2
 	Success    State = 3 // never in a row of work: an outcome says it
+	Dead       State = 4 // deliveries: tries spent
+	Uncertain  State = 5 // deliveries: it may have been accepted; waits for an operator
+	Cancelled  State = 6 // deliveries
 )
 
 // String is the word that people and the API use.
@@ -28,6 +31,12 @@ func (s State) String() string {
 		return "failed"
 	case Success:
 		return "success"
+	case Dead:
+		return "dead"
+	case Uncertain:
+		return "uncertain"
+	case Cancelled:
+		return "cancelled"
 	}
 	return fmt.Sprintf("state(%d)", int8(s))
 }
@@ -53,7 +62,7 @@ type Work struct {
 	RetryCount int        // attempts that failed or were lost since the last replay
 	Lost       int        // how many of those were lost with their process
 	Replay     int        // how often it was replayed
-	Message    *Message   // present where the work was started
+	Message    *Message   // present where the work was started, unless the claim was Bare
 }
 
 // Attempt numbers the attempt that this work is for: 1 for the first since the
@@ -103,6 +112,8 @@ type ClaimParams struct {
 	// started: that which was lost before and has used AloneFrom retries.
 	Start     bool
 	AloneFrom int
+	// Bare loads no messages: the work is of deliveries.
+	Bare bool
 }
 
 // Claimed is what a claim took, oldest (due_at, seq) first.
@@ -131,6 +142,7 @@ type Claim struct {
 type StartParams struct {
 	Token Token
 	Seqs  []Seq
+	Bare  bool // see ClaimParams
 }
 
 // SettleKind says how a claim ends.
@@ -146,6 +158,11 @@ const (
 	// SettleRelease: claimed but given back; the attempt is not burned.
 	// Delay 0 keeps due_at, otherwise due again after Delay.
 	SettleRelease
+	// SettleDead: a delivery's tries are spent. As SettleFailed, but Dead.
+	SettleDead
+	// SettleUncertain: a delivery may have been accepted, and is not tried
+	// again. As SettleFailed, but Uncertain.
+	SettleUncertain
 )
 
 // String is the word that metrics and logs use.
@@ -159,6 +176,10 @@ func (k SettleKind) String() string {
 		return "failed"
 	case SettleRelease:
 		return "released"
+	case SettleDead:
+		return "dead"
+	case SettleUncertain:
+		return "uncertain"
 	}
 	return fmt.Sprintf("settle(%d)", int8(k))
 }
@@ -172,11 +193,13 @@ type Settlement struct {
 	Kind  SettleKind
 
 	Delay time.Duration // see SettleRetry and SettleRelease, from the store's now
-	Lost  bool          // the attempt was lost with its process (SettleRetry, SettleFailed)
+	Lost  bool          // the attempt was lost with its process (not for SettleSuccess and SettleRelease)
+	// Uncertain: nobody knows how the attempt ended; the attempt says so.
+	Uncertain bool
 
 	// What the attempt was, from the Work that was executed. Not for
-	// SettleRelease. SettleRetry and SettleFailed keep it as an attempt,
-	// SettleSuccess in the outcome.
+	// SettleRelease. SettleSuccess keeps it in the outcome, all others as an
+	// attempt.
 	StartedAt  Micros
 	Duration   time.Duration // how long the handler ran; the attempt ended at StartedAt + Duration
 	RetryCount int           // before this attempt
@@ -184,6 +207,10 @@ type Settlement struct {
 	Reason     Reason
 	Error      string // any text; kept through CleanError
 	HTTPStatus int    // 0 where none
+	// Deliveries: the provider's own code for a failure (cut to MaxErrorCode),
+	// and its id for what it accepted (SettleSuccess; cut to MaxProviderID).
+	Code       string
+	ProviderID string
 }
 
 // Orphan is processing work that its owner will not finish.
@@ -203,7 +230,26 @@ type RetryPolicy struct {
 	MaxRetry    int             // tries after the first
 	Backoff     []time.Duration // waits before retry 1, 2, …; the last one repeats
 	OrphanAfter time.Duration   // how long started work may stay processing
+	Jitter      time.Duration   // each wait is longer by a random part of it
+	Uncertain   OnUncertain
 }
+
+// OnUncertain says what follows an attempt of which nobody knows how it ended.
+type OnUncertain int8
+
+// The numbers are stored; they never change.
+const (
+	// UncertainFails counts it as failed: the inbox promises at least once.
+	UncertainFails OnUncertain = 0
+	// UncertainResend tries again; on the last try the delivery is Uncertain.
+	UncertainResend OnUncertain = 1
+	// UncertainHold does not try again: the delivery is Uncertain.
+	UncertainHold OnUncertain = 2
+)
+
+// Delivers says whether the policy is a channel's: spent is Dead then, and only
+// what is permanent Failed.
+func (p RetryPolicy) Delivers() bool { return p.Uncertain != UncertainFails }
 
 // Wait returns how long to wait after the attempt that had retryCount failures
 // before it. No count overflows; an empty schedule waits 30 s.
