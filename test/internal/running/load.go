@@ -179,11 +179,17 @@ func (l *Load) next() (n int, source string, ok bool) {
 	return n, source, true
 }
 
-// deliver pushes message n until it is acknowledged, or often enough.
+// deliver pushes message n until it is acknowledged, or often enough. One that
+// is given up ends the load: whoever is pushed to will not come back, and each
+// of the others would take as long.
 func (l *Load) deliver(n int, source string) {
 	defer func() {
 		l.mu.Lock()
 		l.done++
+		if l.pushes[n].Acks == 0 {
+			l.ended = true
+			l.granted = len(l.pushes)
+		}
 		l.mu.Unlock()
 		l.changed.Broadcast()
 	}()
