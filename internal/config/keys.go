@@ -23,16 +23,18 @@ const maxKeys = 32
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// KeyRing holds the keys for what is kept hashed: the first is the current one, the others keep what was written
-// before a change of keys recognisable. It never prints a key.
+// KeyRing holds the keys for what is kept hashed or encrypted: the first is the current one, the others keep what was
+// written before a change of keys recognisable and readable. It never prints a key.
 type KeyRing struct {
 	keys []Key
 }
 
 // Key is one key of a ring, and its public name.
 type Key struct {
-	ID     string // 1 to 32 of A-Z, a-z, 0-9, _ and -
-	secret []byte
+	ID      string // 1 to 32 of A-Z, a-z, 0-9, _ and -
+	secret  []byte
+	extract []byte // what keys for encryption are derived from
+	content []byte // the key of fingerprints
 }
 
 // ParseKeys reads "id:base64,id:base64,…", the first being current, at least 32 bytes each, in any of the usual
@@ -74,7 +76,7 @@ func parseKey(entry string) (Key, error) {
 	if len(secret) < minKeyBytes {
 		return Key{}, fmt.Errorf("%d bytes are too few: a key has at least %d", len(secret), minKeyBytes)
 	}
-	return Key{ID: id, secret: secret}, nil
+	return newKeyOfRing(id, secret)
 }
 
 // GenerateKey makes a random key in the form that [ParseKeys] reads, under the given id.

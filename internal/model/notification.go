@@ -160,6 +160,7 @@ type RequestHead struct {
 	Seq        Seq
 	ID         uuid.UUID
 	Content    Content
+	Success    Aggregate
 	Choices    []Choice
 	Deliveries []DeliveryHead // in the order of Choices
 }
