@@ -1,6 +1,6 @@
-// Package columns answers how a few values that are kept in columns look there,
-// where that is the same on every server: waits, texts, bytes, the order in
-// which settlements are applied, and which messages of a call are twins.
+// Package columns answers how values that are kept in columns look there, where
+// that is the same on every server: waits, texts, bytes, JSON, the order in which
+// settlements are applied, which messages of a call are twins, what audit says.
 package columns
 
 import (
