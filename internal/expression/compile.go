@@ -44,6 +44,7 @@ type node struct {
 
 type compiler struct {
 	source   string
+	names    []string            // those of a document; nil: those of a push
 	numbers  map[int]lexer.Token // by position: the literals as they were written
 	scope    []variable
 	elements []element
@@ -68,8 +69,8 @@ type element struct {
 // refuse stops the compilation; compile turns it into an error. The tree is walked in some thirty places, each of which can refuse.
 type refuse struct{ err *CompileError }
 
-func compile(source string) (p *Program, err error) {
-	c := &compiler{source: source}
+func compile(source string, names []string) (p *Program, err error) {
+	c := &compiler{source: source, names: names}
 	defer func() {
 		if r := recover(); r != nil {
 			refused, ok := r.(refuse)
@@ -238,6 +239,9 @@ func (c *compiler) identifier(n *ast.IdentifierNode) *node {
 				name:  short(n.Value, maxName),
 			}
 		}
+	}
+	if c.names != nil {
+		return c.named(n)
 	}
 	switch n.Value {
 	case "body":

@@ -1,4 +1,5 @@
-// Package expression answers one question: what does this expression say of this push? A Program says whether it holds, a Key what it belongs to.
+// Package expression answers one question: what does this expression say of this push? A Program says whether it holds, a Key what it belongs to,
+// a Value what it comes to. CompileOver does the same over a document of other names.
 //
 // The grammar is expr-lang's (https://expr-lang.org), read by its own parser. The evaluation is this package's, since its promise is another:
 // where expr answers false or nil for what it cannot know, Eval returns an error, and the caller keeps the push. Nearly every operator
@@ -78,14 +79,22 @@ type Program struct {
 // Compile checks an expression and prepares it. Its errors are one line: line and column, what is wrong, and where it helps what to write
 // instead.
 func Compile(source string) (*Program, error) {
-	p, err := compile(source)
+	p, err := compile(source, nil)
 	if err != nil {
 		return nil, err
 	}
-	if !p.root.kinds.has(kindBool) {
-		return nil, &CompileError{Line: 1, Column: 1, Message: "the expression yields " + p.root.kinds.String() + "; it must yield true or false"}
+	if err := p.condition(); err != nil {
+		return nil, err
 	}
 	return p, nil
+}
+
+// condition says what is wrong with an expression that can never be true or false.
+func (p *Program) condition() error {
+	if !p.root.kinds.has(kindBool) {
+		return &CompileError{Line: 1, Column: 1, Message: "the expression yields " + p.root.kinds.String() + "; it must yield true or false"}
+	}
+	return nil
 }
 
 // UsesBody says whether the expression mentions the body anywhere.

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -29,8 +30,7 @@ func (c *compiler) conditional(n *ast.ConditionalNode) *node {
 }
 
 func (c *compiler) let(n *ast.VariableDeclaratorNode) *node {
-	switch n.Name {
-	case "body", "body_hash", "headers", "query", "content_type", "size":
+	if slices.Contains(c.taken(), n.Name) {
 		c.refuse(n.Location(), "%s cannot be declared anew", n.Name)
 	}
 	for _, v := range c.scope {

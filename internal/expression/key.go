@@ -21,7 +21,7 @@ type Key struct{ program Program }
 
 // CompileKey checks an expression that yields a key, and prepares it. Its errors are like those of Compile.
 func CompileKey(source string) (*Key, error) {
-	p, err := compile(source)
+	p, err := compile(source, nil)
 	switch {
 	case err != nil:
 		return nil, err

@@ -32,7 +32,7 @@ type lookup func(s *state, name string) (value, bool, error)
 // collection says whether n is headers or query, which are not values, only looked into.
 func (c *compiler) collection(n ast.Node) (name string, find lookup) {
 	id, ok := n.(*ast.IdentifierNode)
-	if !ok {
+	if !ok || c.names != nil {
 		return "", nil
 	}
 	switch id.Value { // no variable can have these names
