@@ -3,9 +3,14 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
@@ -25,7 +30,10 @@ import (
 // this statement. It waits for no other change of these rows, and none for it.
 //
 // Rows are found by their place in the table, which saves a search for each: a
-// row that was moved since it was seen has changed, and is not taken.
+// row that was moved since it was seen has changed, and is not taken. Where rows
+// are not locked when they are found, the whole statement fails then (unmoved),
+// has no effect, and is tried again: what stands behind such a row must not be
+// taken without it.
 //
 // Parameters: $1 queue, $2 owner, $3 token, $4 the limit, $5 generation, $6 and $7
 // the bounds of the slots, $8 the slot or slots, $9 and $10 the due_at and seq
@@ -116,13 +124,18 @@ const (
 			RETURNING ` + workColumns + `
 		)
 		SELECT NOT EXISTS (SELECT 1 FROM source), strays.found, `
+	// unmoved is 0, or an error where not all that was found is taken. The text is
+	// what the server's log shows.
+	unmoved = `(CASE WHEN (SELECT count(*) FROM found) > (SELECT count(*) FROM changed)
+			THEN 'work was moved while it was being claimed, and is claimed again' ELSE '0' END)::int, `
 	// looks is how many rows were looked at, and the last of them.
-	looks    = `(SELECT count(*) FROM looked), (SELECT due_at FROM last), (SELECT seq FROM last), `
-	claimEnd = workColumns + `, ` + messageColumns + ` FROM strays LEFT JOIN (changed w ` + withMessage + `) ON true`
+	looks        = `(SELECT count(*) FROM looked), (SELECT due_at FROM last), (SELECT seq FROM last), `
+	claimEnd     = workColumns + `, ` + messageColumns + ` FROM strays LEFT JOIN (changed w ` + withMessage + `) ON true`
+	claimEndBare = workColumns + ` FROM strays LEFT JOIN changed w ON true`
 )
 
 // claimForm says what claims differ in.
-type claimForm struct{ many, shared, block bool }
+type claimForm struct{ many, shared, block, bare bool }
 
 // few says whether the claim finds out first how far to go.
 func (f claimForm) few() bool { return f.many && !f.shared }
@@ -132,8 +145,10 @@ var claimStatements = func() map[claimForm]string {
 	for _, many := range []bool{false, true} {
 		for _, shared := range []bool{false, true} {
 			for _, block := range []bool{false, true} {
-				f := claimForm{many, shared, block}
-				all[f] = f.statement()
+				for _, bare := range []bool{false, true} {
+					f := claimForm{many, shared, block, bare}
+					all[f] = f.statement()
+				}
 			}
 		}
 	}
@@ -150,15 +165,22 @@ func (f claimForm) statement() string {
 	case f.shared:
 		due = dueOne + skipLocked
 	}
+	end := claimEnd
+	if f.bare {
+		end = claimEndBare
+	}
+	if !f.shared {
+		end = unmoved + end
+	}
 	if f.block {
 		limit := "$13"
 		if f.few() {
 			limit = "$14"
 		}
 		blocks := strings.ReplaceAll(blocks, "%limit", limit)
-		return sql + `, looked AS MATERIALIZED (` + due + `)` + blocks + changed + looks + claimEnd
+		return sql + `, looked AS MATERIALIZED (` + due + `)` + blocks + changed + looks + end
 	}
-	return sql + `, found AS MATERIALIZED (` + due + `)` + changed + claimEnd
+	return sql + `, found AS MATERIALIZED (` + due + `)` + changed + end
 }
 
 const (
@@ -167,18 +189,20 @@ const (
 	maxWindows = 8
 	minWindow  = 64
 	maxWindow  = 4096
+	// maxMoved bounds how many times a claim is made that had no effect, since
+	// others moved what it found. Each time, one of them went on.
+	maxMoved = 32
 )
 
 // ClaimWork moves due work to processing.
 func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed model.Claimed, err error) {
-	form := claimForm{many: len(p.Slots) != 1, shared: p.Shared, block: p.Block}
+	form := claimForm{many: len(p.Slots) != 1, shared: p.Shared, block: p.Block, bare: p.Bare}
 	look := claimLook{after: model.Cursor{DueAt: p.Floor}, rows: p.Limit}
 	if p.Block {
 		look.rows = max(min(4*p.Limit, p.Limit+256), minWindow)
 	}
 	err = s.write(ctx, "claim", func(ctx context.Context, c conn) error {
 		for range maxWindows {
-			claimed = model.Claimed{}
 			more, err := look.claim(ctx, c, form, &p, &claimed)
 			if err != nil || !more || len(claimed.Works) > 0 {
 				return err
@@ -200,6 +224,14 @@ func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed mod
 type claimLook struct {
 	after model.Cursor
 	rows  int
+}
+
+var errMoved = errors.New("others claim from the same slots all the time; one at a time must")
+
+// moved says that a claim had no effect since unmoved was an error.
+func moved(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "22P02" // not a number
 }
 
 // claim claims what it sees, goes to where the next look begins, and says
@@ -233,15 +265,30 @@ func (l *claimLook) claim(ctx context.Context, c conn, form claimForm, p *model.
 	given.done()
 	looked := 0
 	after := l.after
-	err = c.run(ctx, claimStatements[form], given, func(r *row) error {
-		claimed.Outdated, claimed.Misplaced = r.bool(), r.bool()
-		if form.block {
-			looked = int(r.int())
-			after.DueAt, after.Seq = model.Micros(r.int()), model.Seq(r.int())
+	run := func() error {
+		*claimed = model.Claimed{}
+		return c.run(ctx, claimStatements[form], given, func(r *row) error {
+			claimed.Outdated, claimed.Misplaced = r.bool(), r.bool()
+			if form.block {
+				looked = int(r.int())
+				after.DueAt, after.Seq = model.Micros(r.int()), model.Seq(r.int())
+			}
+			if !form.shared {
+				r.next() // unmoved
+			}
+			r.work(&claimed.Works, form.bare)
+			return nil
+		})
+	}
+	for try := 1; ; try++ {
+		if err = run(); !moved(err) || ctx.Err() != nil {
+			break
 		}
-		r.work(&claimed.Works)
-		return nil
-	})
+		if try == maxMoved {
+			return false, &model.Error{Code: model.CodeUnavailable, Op: "claim", Err: errMoved}
+		}
+		pause(ctx, rand.N(time.Duration(try)*time.Millisecond))
+	}
 	more = err == nil && looked >= l.rows && looked > 0
 	if more {
 		l.after = after

@@ -43,7 +43,7 @@ const (
 	// index, each with the newest work in it; only as many slots as the page has
 	// lines can be on it.
 	pageOfWork    = `WITH RECURSIVE q (id) AS (SELECT $7::int), ` + pageOfSlots
-	pageOfAllWork = `WITH RECURSIVE q (id) AS (SELECT id FROM posthouse_source), ` + pageOfSlots
+	pageOfAllWork = `WITH RECURSIVE q (id) AS (SELECT id FROM posthouse_source WHERE tenant = 0), ` + pageOfSlots
 	pageOfSlots   = `slots (queue, slot) AS (
 			SELECT q.id, w.slot FROM q CROSS JOIN LATERAL (
 				SELECT slot FROM posthouse_work WHERE queue = q.id AND state = $4 ORDER BY slot LIMIT 1) w
@@ -103,7 +103,7 @@ func pageQuery(p model.ListParams) (sql string, args []any, err error) {
 		return "", nil, errLimit
 	}
 	if p.After == (model.Cursor{}) {
-		p.After = model.Cursor{DueAt: math.MaxInt64, Seq: math.MaxInt64}
+		p.After = model.Cursor{DueAt: math.MaxInt64, Seq: model.DeliverySeqs}
 	}
 	args = []any{p.Limit + 1, p.After.Seq}
 	ofWork := func(state model.State, low, high int) {
@@ -217,7 +217,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 					var c model.SourceStats
 					var now, oldest model.Micros
 					err := rows.Scan(append(sourceFields(&c.Source), &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
-						&c.Processing, &c.Failed, &c.Success)...)
+						&c.Processing, &c.Failed, &c.Dead, &c.Uncertain, &c.Cancelled, &c.Success)...)
 					if err != nil {
 						return err
 					}
@@ -236,7 +236,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 
 const countAll = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 	SELECT ` + sourceColumns + `, clock.t, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
-		coalesce(w.processing, 0), coalesce(w.failed, 0),
+		coalesce(w.processing, 0), coalesce(w.failed, 0), coalesce(w.dead, 0), coalesce(w.uncertain, 0), coalesce(w.cancelled, 0),
 		coalesce(c.succeeded, 0)
 	FROM clock, posthouse_source s ` + withKey + `LEFT JOIN (
 		SELECT source, sum(succeeded)::bigint AS succeeded FROM (
@@ -249,7 +249,10 @@ const countAll = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 			count(*) FILTER (WHERE state = 0 AND due_at <= clock.t) AS due,
 			min(due_at) FILTER (WHERE state = 0 AND due_at <= clock.t) AS oldest,
 			count(*) FILTER (WHERE state = 1) AS processing,
-			count(*) FILTER (WHERE state = 2) AS failed
+			count(*) FILTER (WHERE state = 2) AS failed,
+			count(*) FILTER (WHERE state = 4) AS dead,
+			count(*) FILTER (WHERE state = 5) AS uncertain,
+			count(*) FILTER (WHERE state = 6) AS cancelled
 		FROM clock, posthouse_work GROUP BY queue
 	) w ON w.queue = s.id
 	ORDER BY s.name`

@@ -85,7 +85,7 @@ func TestPlans(t *testing.T) {
 	prepare("place", place, "int, bigint[], int[], bigint[]")
 	prepare("success", settleSuccess, "bigint[],bigint[],int[],bigint[],int[],int[],int[]")
 	prepare("start", start, "bigint[], bigint")
-	prepare("settle", settle, "bigint[],bigint[],int[],bigint[],int[],int[],int[],int[],bigint[],bool[],bigint[],text[],text[]")
+	prepare("settle", settle, "bigint[],bigint[],int[],bigint[],int[],int[],int[],int[],bigint[],bool[],bigint[],text[],text[],text[],text[],text[]")
 	prepare("orphans", listOrphans, "bigint")
 	prepare("keep", putStatements[putForm{}], "int[],uuid[],int[],text[],text[],bytea[],bytea[],bytea[]")
 	// Each is about ten rows and their messages: queue 1 holds the even seqs, of which every second is due.
@@ -163,8 +163,8 @@ func TestPlans(t *testing.T) {
 		longs = `array_fill(0::bigint, '{10}')`
 		texts = `array_fill(''::text, '{10}')`
 	)
-	check("settle", fmt.Sprintf(`EXECUTE settle(%s, array_fill(77::bigint, '{10}'), array_fill(1, '{10}'), %s, %s, %s, %s,
-		'{1,1,1,1,2,2,3,3,4,4}', %s, array_fill(false, '{10}'), %s, %s, %s)`, first, longs, ints, ints, ints, longs, longs, texts, texts), 600)
+	check("settle", fmt.Sprintf(`EXECUTE settle(%[1]s, array_fill(77::bigint, '{10}'), array_fill(1, '{10}'), %[2]s, %[3]s, %[3]s, %[3]s,
+		'{1,1,1,1,2,2,3,3,4,4}', %[2]s, array_fill(false, '{10}'), %[2]s, %[4]s, %[4]s, %[4]s, %[4]s, %[4]s)`, first, longs, ints, texts), 600)
 	if n := number(ctx, t, c, `SELECT count(*) FROM posthouse_outcome`); n != 4 {
 		t.Errorf("%d outcomes, want 4", n)
 	}

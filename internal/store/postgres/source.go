@@ -43,13 +43,15 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 
 func register(batch *pgx.Batch, spec *model.SourceSpec, source *model.Source) {
 	name, policy, wants := columns.Text(spec.Name), spec.Policy, spec.Wants
-	batch.Queue(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
-		SELECT $1, $2, $3, $4, $5, `+now+` WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = $1)
+	batch.Queue(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, tenant, created_at)
+		SELECT $1, $2, $3, $4, $5, $6, `+now+` WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = $1)
 		ON CONFLICT (name) DO NOTHING`,
-		name, spec.Enabled, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds())
+		name, spec.Enabled, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds(), int(spec.Tenant))
 	// From here on its row is locked.
-	batch.Queue(`UPDATE posthouse_source SET max_retry = $2, backoff = $3, orphan_after = $4 WHERE name = $1`,
-		name, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds())
+	batch.Queue(`UPDATE posthouse_source SET max_retry = $2, backoff = $3, orphan_after = $4, jitter = $5, on_uncertain = $6
+		WHERE name = $1`,
+		name, policy.MaxRetry, columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds(),
+		policy.Jitter.Microseconds(), int(policy.Uncertain))
 	if wants.Order != "" {
 		if wants.HasKeys() {
 			batch.Queue(makeKey+`WHERE s.name = $3`, columns.Text(wants.Key), wants.Block, name)
@@ -89,7 +91,7 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 
 // Columns of sources s with their keys k, as sourceFields wants them.
 const (
-	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
 		coalesce(k.expression, ''), coalesce(k.blocks, false)`
 	withKey       = `LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id `
 	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s ` + withKey
@@ -97,7 +99,7 @@ const (
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
 }
 
 func readSources(ctx context.Context, c conn) (sources []model.Source, err error) {

@@ -65,8 +65,9 @@ func workFields(w *model.Work) []any {
 const withMessage = `LEFT JOIN LATERAL (SELECT ` + messageColumns + ` FROM posthouse_message m
 	WHERE m.seq = w.seq AND w.started_at <> 0 OFFSET 0) m ON true`
 
-// work reads work, if there is any, and its message, if it is there.
-func (r *row) work(works *[]model.Work) {
+// work reads work, if there is any, and its message, if it is there; bare work
+// comes without the columns of one.
+func (r *row) work(works *[]model.Work, bare bool) {
 	w := model.Work{Seq: model.Seq(r.int())}
 	if w.Seq == 0 {
 		return
@@ -75,31 +76,42 @@ func (r *row) work(works *[]model.Work) {
 	w.State, w.DueAt = model.State(r.int()), model.Micros(r.int())
 	w.Token, w.Owner, w.StartedAt = model.Token(r.int()), model.InstanceID(r.int()), model.Micros(r.int())
 	w.RetryCount, w.Lost, w.Replay = int(r.int()), int(r.int()), int(r.int())
-	var known *model.Message
-	if n := len(*works); n > 0 {
-		known = (*works)[n-1].Message
+	if !bare {
+		var known *model.Message
+		if n := len(*works); n > 0 {
+			known = (*works)[n-1].Message
+		}
+		w.Message = r.message(known)
 	}
-	w.Message = r.message(known)
 	*works = append(*works, w)
 }
 
-const start = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t), w AS (
+// start and startBare begin with the same change.
+const (
+	start     = startHead + `SELECT ` + workColumns + `, ` + messageColumns + ` FROM w ` + withMessage
+	startBare = startHead + `SELECT ` + workColumns + ` FROM w`
+	startHead = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t), w AS (
 		UPDATE posthouse_work w SET started_at = (SELECT t FROM clock)
 		WHERE seq = ANY ($1::bigint[]) AND state + 0 = 1 AND token = $2 AND started_at = 0
 		AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = w.owner AND NOT i.dead)
 		RETURNING ` + workColumns + `
 	)
-	SELECT ` + workColumns + `, ` + messageColumns + ` FROM w ` + withMessage
+	`
+)
 
 // StartWork marks claimed work as started. The work of an instance that was
 // declared dead is no longer its own, even before it is recovered.
 func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []model.Work, err error) {
 	given := startParams(p)
 	defer given.giveBack()
+	statement := start
+	if p.Bare {
+		statement = startBare
+	}
 	err = s.write(ctx, "start", func(ctx context.Context, c conn) error {
 		started = nil
-		return c.run(ctx, start, given, func(r *row) error {
-			r.work(&started)
+		return c.run(ctx, statement, given, func(r *row) error {
+			r.work(&started, p.Bare)
 			return nil
 		})
 	})
@@ -242,7 +254,7 @@ const listOrphans = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 	SELECT ` + workColumns + `, i.id IS NULL OR i.dead,
 		coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0
 			AND count(*) FILTER (WHERE w.started_at <> 0) OVER (PARTITION BY w.owner) = 1, false),
-		s.max_retry, s.backoff, s.orphan_after, clock.t
+		s.max_retry, s.backoff, s.orphan_after, s.jitter, s.on_uncertain, clock.t
 	FROM clock, ` + processing + ` LEFT JOIN posthouse_instance i ON i.id = w.owner
 	WHERE i.id IS NULL OR i.dead OR (w.started_at <> 0 AND w.started_at < clock.t - s.orphan_after)
 	ORDER BY w.seq LIMIT $1`
@@ -256,13 +268,14 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 		return c.query(ctx, func(rows pgx.Rows) error {
 			var o model.Orphan
 			var backoff string
-			var orphanAfter int64
-			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter, &o.Now)
+			var orphanAfter, jitter int64
+			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter,
+				&jitter, &o.Policy.Uncertain, &o.Now)
 			err := rows.Scan(fields...)
 			if err != nil {
 				return err
 			}
-			o.Policy.OrphanAfter = columns.Duration(orphanAfter)
+			o.Policy.OrphanAfter, o.Policy.Jitter = columns.Duration(orphanAfter), columns.Duration(jitter)
 			o.Policy.Backoff, err = columns.ParseBackoff(backoff)
 			orphans = append(orphans, o)
 			return err
