@@ -63,6 +63,7 @@ type Work struct {
 	Lost       int        // how many of those were lost with their process
 	Replay     int        // how often it was replayed
 	Message    *Message   // present where the work was started, unless the claim was Bare
+	Outgoing   *Outgoing  // never from a store: for whoever loads what is to be sent
 }
 
 // Attempt numbers the attempt that this work is for: 1 for the first since the

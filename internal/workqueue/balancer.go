@@ -56,6 +56,18 @@ func (b *balancer) run(ctx context.Context) {
 	}
 }
 
+// count tells the consumers of queues where nothing is to be shared out.
+func (b *balancer) count(ctx context.Context) error {
+	if !b.e.countsConsumers() {
+		return nil
+	}
+	occupancy, err := b.e.store.Occupancy(ctx)
+	if err == nil {
+		b.e.tellConsumers(occupancy)
+	}
+	return err
+}
+
 func (b *balancer) queues() (keyed []*shares) {
 	for _, q := range b.e.queues {
 		q.mu.Lock()
@@ -74,7 +86,7 @@ func (b *balancer) balance(ctx context.Context) (settled bool, err error) {
 	defer func() { <-b.turn }()
 	queues := b.queues()
 	if len(queues) == 0 && b.e.notifier.signals == nil {
-		return true, nil
+		return true, b.count(ctx)
 	}
 	id, ok := b.e.member.current()
 	if !ok {
@@ -92,6 +104,7 @@ func (b *balancer) balance(ctx context.Context) (settled bool, err error) {
 		return false, err
 	}
 	b.e.notifier.company.Store(b.e.company(occupancy))
+	b.e.tellConsumers(occupancy)
 	settled = dropped == 0
 	var want []model.Partition
 	var stray []model.Holding

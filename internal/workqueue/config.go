@@ -20,6 +20,12 @@ type Result struct {
 	// Postpone gives the attempt back, to be made after this time. It needs no
 	// Err; 0 means that it was not asked for.
 	Postpone time.Duration
+	// Uncertain: nobody knows whether it took effect. It needs an Err. What
+	// follows is the policy's business; where that is the inbox's it is a failure
+	// as any other.
+	Uncertain  bool
+	Code       string // deliveries: the provider's own for a failure
+	ProviderID string // deliveries: the provider's for what it accepted
 }
 
 // Handler executes one message. It must return soon after ctx has ended; until
@@ -37,6 +43,18 @@ type Event struct {
 	Wait     time.Duration // until the next attempt, where Kind is SettleRetry or SettleRelease
 	Late     bool          // handled, but after its timeout
 	Lost     bool          // it was fenced: what it did counts for nothing
+	Code     string        // see Result
+}
+
+// Admission says how many executions of a queue in parallel order may begin,
+// beside the free slots that there are. It is asked before anything is claimed,
+// so that nothing is held that must wait. Its methods must not block.
+type Admission interface {
+	// Admit lets at most n begin. Where it lets none it says after which time to
+	// ask again; Engine.Wake ends that wait early.
+	Admit(n int) (admitted int, again time.Duration)
+	// Unused gives back n of what was admitted: their handlers do not begin.
+	Unused(n int)
 }
 
 // QueueConfig is one queue and how it is consumed. The zero value of each
@@ -57,6 +75,22 @@ type QueueConfig struct {
 	Timeout       time.Duration     // of one execution; default 60s
 	TripAfter     int               // consecutive timeouts that end a round; default 3
 	Concurrency   int               // executions at once in Parallel, partitions at once in Keyed; default 64
+
+	// Bare claims load no messages: the work is of deliveries. KeyOf and
+	// Work.Message are not for them.
+	Bare bool
+	// Load is called with what was claimed, before any of it is executed, and may
+	// complete the works. On an error, or when ctx ends, all is given back.
+	Load func(ctx context.Context, works []model.Work) error
+	// Admit lets executions begin, in Parallel. Default: all that have a slot.
+	Admit Admission
+	// Observe is called in place of Config.Observe, and must not block.
+	Observe func(Event)
+	// OnSource is told of the queue, its switch among others, after every
+	// heartbeat, and OnConsumers how many living instances consume it, at least
+	// once a heartbeat. They must not block.
+	OnSource    func(model.Source)
+	OnConsumers func(n int)
 }
 
 // Config is what an Engine is made of.
@@ -101,20 +135,6 @@ func (c *Config) setDefaults() error {
 	if c.OnSources == nil {
 		c.OnSources = func([]model.Source) {}
 	}
-	queues := make([]QueueConfig, len(c.Queues))
-	seen := map[model.SourceID]bool{}
-	for i, q := range c.Queues {
-		q = q.WithDefaults()
-		if err := q.validate(); err != nil {
-			return fmt.Errorf("workqueue: queue %q: %w", q.Source.Name, err)
-		}
-		if seen[q.Source.ID] {
-			return fmt.Errorf("workqueue: queue %q is there twice", q.Source.Name)
-		}
-		seen[q.Source.ID] = true
-		queues[i] = q
-	}
-	c.Queues = queues
 	return nil
 }
 

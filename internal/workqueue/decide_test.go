@@ -40,7 +40,7 @@ func TestSettlementOf(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			w := model.Work{Seq: 7, Queue: 2, Token: 99, RetryCount: test.tries, Replay: 1, StartedAt: 5}
-			s := settlementOf(w, test.ended, threeRetries)
+			s := settlementOf(w, test.ended, threeRetries, halfOf)
 			if s.Kind != test.kind || s.Delay != test.delay || s.Reason != test.reason {
 				t.Errorf("got kind %v, delay %v, reason %q; want %v, %v, %q", s.Kind, s.Delay, s.Reason, test.kind, test.delay, test.reason)
 			}
@@ -50,6 +50,8 @@ func TestSettlementOf(t *testing.T) {
 		})
 	}
 }
+
+func halfOf(most time.Duration) time.Duration { return most / 2 }
 
 func failed(err error) ended { return ended{Result: Result{Err: err, Reason: model.ReasonError}} }
 
@@ -85,7 +87,7 @@ func TestRecoveryOf(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			test.orphan.Policy = threeRetries
-			if diff := cmp.Diff(test.want, recoveryOf(test.orphan)); diff != "" {
+			if diff := cmp.Diff(test.want, recoveryOf(test.orphan, halfOf)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})

@@ -25,6 +25,7 @@ type Engine struct {
 	completer  *completer
 	gate       *gate
 	running    *running
+	jitter     jitter
 	recovering trouble // recovery after heartbeats
 	queues     map[model.SourceID]*queue
 	balancer   *balancer
@@ -52,7 +53,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		store: cfg.Store, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
-		completer: newCompleter(cfg.Store, cfg.Logger, cfg.Metrics), gate: newGate(), running: newRunning(),
+		completer: newCompleter(cfg.Store, cfg.Logger, cfg.Metrics), gate: newGate(), running: newRunning(), jitter: randomPart,
 		queues:     map[model.SourceID]*queue{},
 		recoverNow: make(chan struct{}, 1), stopping: make(chan struct{}), abandon: make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -60,14 +61,35 @@ func New(cfg Config) (*Engine, error) {
 	e.handlers, e.endAll = context.WithCancelCause(context.Background())
 	e.member = &member{store: cfg.Store, name: cfg.Name, lease: cfg.Lease, log: cfg.Logger, metrics: cfg.Metrics,
 		hurry: make(chan struct{}, 1), onBeat: e.onBeat}
-	for i := range cfg.Queues {
-		q := newQueue(e, &cfg.Queues[i])
-		e.queues[q.id()] = q
-		e.member.wants = append(e.member.wants, model.Want{Queue: q.id(), Ordering: q.cfg.Wants})
-	}
 	e.balancer = &balancer{e: e, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	e.notifier = newNotifier(e)
+	for _, q := range cfg.Queues {
+		if err := e.Add(q); err != nil {
+			return nil, err
+		}
+	}
 	return e, nil
+}
+
+// Add has a further queue consumed, which must be registered. It is called
+// before Start, by one at a time.
+func (e *Engine) Add(cfg QueueConfig) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	cfg = cfg.WithDefaults()
+	if err := cfg.validate(); err != nil {
+		return fmt.Errorf("workqueue: queue %q: %w", cfg.Source.Name, err)
+	}
+	if e.started || closed(e.stopping) {
+		return fmt.Errorf("workqueue: queue %q is added after the engine was started", cfg.Source.Name)
+	}
+	if e.queues[cfg.Source.ID] != nil {
+		return fmt.Errorf("workqueue: queue %q is there twice", cfg.Source.Name)
+	}
+	q := newQueue(e, &cfg)
+	e.queues[q.id()] = q
+	e.member.wants = append(e.member.wants, model.Want{Queue: q.id(), Ordering: q.cfg.Wants})
+	return nil
 }
 
 // Start registers this instance, recovers what dead ones left, and begins to
@@ -152,6 +174,10 @@ func (e *Engine) Wake(queue model.SourceID) {
 	}
 }
 
+// Hurry has the next heartbeat come now: a switch was changed, and should be
+// heard.
+func (e *Engine) Hurry() { signal(e.member.hurry) }
+
 // Kept says that a queue has new work, which this process has just kept: it
 // wakes this process, and others where there are any.
 func (e *Engine) Kept(queue model.SourceID) {
@@ -207,6 +233,23 @@ func (e *Engine) company(o model.Occupancy) bool {
 		}
 	}
 	return false
+}
+
+func (e *Engine) countsConsumers() bool {
+	for _, q := range e.queues {
+		if q.cfg.OnConsumers != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) tellConsumers(o model.Occupancy) {
+	for _, q := range e.queues {
+		if q.cfg.OnConsumers != nil {
+			q.cfg.OnConsumers(o.Consumers[q.id()])
+		}
+	}
 }
 
 func (e *Engine) nameOf(queue model.SourceID) string {

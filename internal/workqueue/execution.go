@@ -31,6 +31,8 @@ type execution struct {
 	done    chan Result
 	orphan  *time.Timer
 	abandon <-chan struct{}
+	// delivers: a delivery, whose attempt keeps the reason that its handler gives
+	delivers bool
 }
 
 // execute starts the handler of work. wait must be called until it is over.
@@ -39,18 +41,28 @@ func (e *Engine) execute(q *QueueConfig, work model.Work) *execution {
 	x := &execution{
 		begun: time.Now(), timeout: q.Timeout, ctx: ctx, cancel: cancel,
 		done: make(chan Result, 1), orphan: time.NewTimer(q.Policy.OrphanAfter), abandon: e.abandon,
+		delivers: q.Policy.Delivers(),
 	}
 	go func() {
-		result := Result{Err: errors.New("the handler ended its goroutine"), Reason: model.ReasonPanic}
+		result := Result{Err: errors.New("the handler ended its goroutine"), Reason: model.ReasonPanic, Uncertain: x.delivers}
 		defer func() {
 			if r := recover(); r != nil {
-				result = Result{Err: fmt.Errorf("the handler panicked: %v", r), Reason: model.ReasonPanic}
+				result = panicked(r, x.delivers)
 			}
 			x.done <- result
 		}()
 		result = q.Handler(ctx, work)
 	}()
 	return x
+}
+
+// panicked is the result of a handler that panicked. What a delivery's handler
+// says may hold an address, and nobody knows whether it had sent.
+func panicked(value any, delivers bool) Result {
+	if delivers {
+		return Result{Err: errors.New("the handler panicked"), Reason: model.ReasonPanic, Uncertain: true}
+	}
+	return Result{Err: fmt.Errorf("the handler panicked: %v", value), Reason: model.ReasonPanic}
 }
 
 // timeoutIsTheCause names the timeout as the reason, and keeps what the handler
@@ -88,7 +100,7 @@ func (x *execution) wait(early <-chan time.Time) (ended, bool) {
 		if e.Reason == model.ReasonNone {
 			e.Reason = model.ReasonError
 		}
-		if !e.orphaned && errors.Is(context.Cause(x.ctx), context.DeadlineExceeded) && e.Reason != model.ReasonPanic {
+		if !e.orphaned && !x.delivers && errors.Is(context.Cause(x.ctx), context.DeadlineExceeded) && e.Reason != model.ReasonPanic {
 			e.timeoutIsTheCause()
 		}
 	}

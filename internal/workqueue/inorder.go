@@ -214,6 +214,11 @@ func (b *batch) group(n int) (quick bool) {
 	}
 	for i := 0; i < len(started); i++ {
 		w := started[i]
+		if !l.mayBegin(w) {
+			cut(started[i:])
+			b.failed, b.dirty = true, true
+			break
+		}
 		x := l.began(w)
 		e, over := x.wait(slow.C)
 		if !over {

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	rest                    // nothing is due: wait for a wake-up, or for the interval
 	restFull                // wait for the whole interval, even if woken
 	off                     // consumption is off: wait for the switch
+	refused                 // nothing is admitted: wait as long as the admission says, or for a wake-up
 )
 
 // lane claims and executes the work of one queue, or of one partition of it,
@@ -44,7 +46,9 @@ type lane struct {
 	// not recovered yet, and one that may not have been let go.
 	owesRecovery, owesDrop bool
 
-	size  int // of the next group
+	size       int // of the next group
+	refusedFor time.Duration
+
 	floor floor
 }
 
@@ -88,10 +92,14 @@ func (l *lane) pause(v verdict) (woken bool) {
 		return true
 	case restFull:
 		wake = nil
-	case off, rest:
+	case off, rest, refused:
 	}
 	if v != off {
-		t := time.NewTimer(l.q.cfg.RoundInterval)
+		wait := l.q.cfg.RoundInterval
+		if v == refused {
+			wait = l.refusedFor
+		}
+		t := time.NewTimer(wait)
 		defer t.Stop()
 		interval = t.C
 	}
@@ -99,6 +107,7 @@ func (l *lane) pause(v verdict) (woken bool) {
 	case <-wake:
 		return true
 	case <-interval:
+		return v == refused // there was no look: what is due is claimed
 	case <-l.over:
 	}
 	return false
@@ -173,7 +182,7 @@ func (l *lane) claimOnce(owner model.InstanceID, limit int) (token model.Token, 
 	floor, done := l.floor.begin()
 	err = l.call("claim", func(ctx context.Context) (err error) {
 		claimed, err = l.e.store.ClaimWork(ctx, model.ClaimParams{
-			Queue: l.q.id(), Owner: owner, Token: token, Limit: limit, Start: true, AloneFrom: l.q.cfg.Policy.MaxRetry,
+			Queue: l.q.id(), Owner: owner, Token: token, Limit: limit, Start: true, AloneFrom: aloneFrom(l.q.cfg.Policy), Bare: l.q.cfg.Bare,
 			Generation: l.agreed.Generation, KeyID: l.agreed.KeyID, Slots: l.slots,
 			Shared: l.agreed.Order == model.Parallel, Block: l.agreed.Block, Floor: floor,
 		})
@@ -192,16 +201,40 @@ func (l *lane) claimOnce(owner model.InstanceID, limit int) (token model.Token, 
 	}
 	crashpoint.Hit(crashpoint.AfterClaim)
 	crashpoint.Hit(crashpoint.AfterStart)
+	if err := l.load(claimed.Works); err != nil {
+		l.giveBack(token)
+		l.e.running.use(token, -1)
+		return token, model.Claimed{}, err
+	}
 	return token, claimed, nil
+}
+
+// loadBound is how long loading what was claimed may take.
+const loadBound = 5 * time.Second
+
+func (l *lane) load(works []model.Work) error {
+	if l.q.cfg.Load == nil {
+		return nil
+	}
+	return l.call("load", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, loadBound)
+		defer cancel()
+		return l.q.cfg.Load(ctx, works)
+	})
 }
 
 func (l *lane) start(token model.Token, works []model.Work) (started []model.Work, err error) {
 	err = l.call("start", func(ctx context.Context) (err error) {
-		started, err = l.e.store.StartWork(ctx, model.StartParams{Token: token, Seqs: seqsOf(works)})
+		started, err = l.e.store.StartWork(ctx, model.StartParams{Token: token, Seqs: seqsOf(works), Bare: l.q.cfg.Bare})
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	for i := range started { // what was loaded with the claim
+		if at := slices.IndexFunc(works, func(w model.Work) bool { return w.Seq == started[i].Seq }); at >= 0 {
+			started[i].Outgoing = works[at].Outgoing
+		}
 	}
 	if lost := len(works) - len(started); lost > 0 {
 		l.fenced(lost)
@@ -257,6 +290,18 @@ func (l *lane) fenced(n int) {
 	l.e.log.Warn("fenced: others hold what this instance had claimed", "source", l.q.name(), "messages", n)
 }
 
+// mayBegin says whether a handler may begin: a process that was frozen since the
+// claim, and beyond its lease, executes what may be another's by now no more.
+func (l *lane) mayBegin(w model.Work) bool {
+	id, ok := l.e.member.current()
+	if ok && id == w.Owner {
+		return true
+	}
+	l.e.metrics.notBegun.WithLabelValues(l.q.name()).Inc()
+	l.e.log.Warn("claimed work is not begun: this instance's lease has run out since", "source", l.q.name(), "seq", w.Seq)
+	return false
+}
+
 func (l *lane) began(w model.Work) *execution {
 	l.e.running.begin(w)
 	l.e.metrics.running.WithLabelValues(l.q.name()).Inc()
@@ -270,7 +315,7 @@ func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingS
 	name, m := l.q.name(), l.e.metrics
 	m.running.WithLabelValues(name).Dec()
 	m.handling.WithLabelValues(name).Observe(e.duration.Seconds())
-	s := settlementOf(w, e, l.q.cfg.Policy)
+	s := settlementOf(w, e, l.q.cfg.Policy, l.e.jitter)
 	late := s.Kind == model.SettleSuccess && e.timedOut
 	return pendingSettlement{s, func(applied, certain bool) {
 		l.e.running.end(w)
@@ -281,8 +326,12 @@ func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingS
 			m.late.WithLabelValues(name).Inc()
 		}
 		m.attempts.WithLabelValues(name, s.Kind.String(), string(s.Reason)).Inc()
-		l.e.cfg.Observe(Event{Queue: l.q.cfg.Source, Work: w, Kind: s.Kind, Reason: s.Reason, Error: s.Error,
-			Duration: e.duration, Wait: s.Delay, Late: late, Lost: !applied && certain})
+		observe := l.e.cfg.Observe
+		if l.q.cfg.Observe != nil {
+			observe = l.q.cfg.Observe
+		}
+		observe(Event{Queue: l.q.cfg.Source, Work: w, Kind: s.Kind, Reason: s.Reason, Error: s.Error,
+			Duration: e.duration, Wait: s.Delay, Late: late, Lost: !applied && certain, Code: s.Code})
 		after(applied || !certain)
 	}}
 }

@@ -14,6 +14,7 @@ type Metrics struct {
 	handling     *prometheus.HistogramVec
 	late         *prometheus.CounterVec
 	fenced       *prometheus.CounterVec
+	notBegun     *prometheus.CounterVec
 	recovered    *prometheus.CounterVec
 	rounds       *prometheus.CounterVec
 	running      *prometheus.GaugeVec
@@ -30,10 +31,10 @@ type Metrics struct {
 
 // begin makes the series of a source appear before anything has happened.
 func (m *Metrics) begin(source string) {
-	for _, c := range []*prometheus.CounterVec{m.late, m.fenced, m.leasesLost, m.generations, m.placed} {
+	for _, c := range []*prometheus.CounterVec{m.late, m.fenced, m.notBegun, m.leasesLost, m.generations, m.placed} {
 		c.WithLabelValues(source)
 	}
-	for _, kind := range []model.SettleKind{model.SettleRetry, model.SettleFailed, model.SettleRelease} {
+	for _, kind := range []model.SettleKind{model.SettleRetry, model.SettleFailed, model.SettleRelease, model.SettleUncertain} {
 		m.recovered.WithLabelValues(source, kind.String())
 	}
 	m.recovered.WithLabelValues(source, doubtfulClaim)
@@ -55,12 +56,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Subsystem: "queue", Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		attempts: counter("attempts_total", "Attempts that ended, by how: success, retry, failed, released; and why not.", "source", "outcome", "reason"),
+		attempts: counter("attempts_total", "Attempts that ended, by how: success, retry, failed, released, dead, uncertain; and why not.", "source", "outcome", "reason"),
 		handling: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Subsystem: "queue", Name: "handle_seconds",
 			Help: "How long handlers ran.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9), NativeHistogramBucketFactor: 1.2}, []string{"source"}),
 		late:      counter("late_successes_total", "Messages handled after their timeout.", "source"),
 		fenced:    counter("fenced_writes_total", "Writes of a state that changed nothing, since the claim was not this one's any more.", "source"),
-		recovered: counter("recovered_total", "Orphans recovered, by what became of them: retry, failed, released, doubtful_claim.", "source", "as"),
+		notBegun:  counter("not_begun_total", "Claimed works whose handlers were not begun, since the instance's lease had run out.", "source"),
+		recovered: counter("recovered_total", "Orphans recovered, by what became of them: retry, failed, released, uncertain, doubtful_claim.", "source", "as"),
 		rounds:    counter("rounds_total", "Rounds, by how they ended: worked, idle, missed_lock, tripped, error.", "source", "result"),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: "queue", Name: "executing",
 			Help: "Handlers at work in this process."}, []string{"source"}),
@@ -82,7 +84,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.attempts, m.handling, m.late, m.fenced, m.recovered, m.rounds, m.running, m.storeErrors,
+	for _, c := range []prometheus.Collector{m.attempts, m.handling, m.late, m.fenced, m.notBegun, m.recovered, m.rounds, m.running, m.storeErrors,
 		m.unsettled, m.declaredDead, m.buried, m.alonePassed, m.partitions, m.leasesLost, m.generations, m.placed} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the queue's metrics: %w", err)

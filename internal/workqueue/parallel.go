@@ -1,6 +1,8 @@
 package workqueue
 
 import (
+	"time"
+
 	"github.com/posthouse/posthouse/internal/model"
 )
 
@@ -23,11 +25,31 @@ func (l *lane) parallelRound(woken bool) verdict {
 	for taken < q.cfg.BatchSize && q.tryAcquire() {
 		taken++
 	}
-	started, verdict := l.fill(taken, woken)
+	admitted, again := l.admit(taken)
+	started, verdict := 0, refused
+	if l.refusedFor = again; admitted > 0 {
+		started, verdict = l.fill(admitted, woken)
+		l.unused(admitted - started)
+	}
 	for range taken - started {
 		<-q.slots
 	}
 	return verdict
+}
+
+// admit asks how many of n executions may begin.
+func (l *lane) admit(n int) (admitted int, again time.Duration) {
+	if l.q.cfg.Admit == nil {
+		return n, 0
+	}
+	admitted, again = l.q.cfg.Admit.Admit(n)
+	return min(admitted, n), again
+}
+
+func (l *lane) unused(n int) {
+	if l.q.cfg.Admit != nil && n > 0 {
+		l.q.cfg.Admit.Unused(n)
+	}
 }
 
 // fill claims and starts at most n messages.
@@ -81,6 +103,7 @@ func (l *lane) executeBeside(w model.Work) {
 func (l *lane) executeAlone(w model.Work) {
 	release := func() {
 		l.e.running.use(w.Token, -1)
+		l.unused(1)
 		<-l.q.slots
 	}
 	leave, ok := l.e.gate.enterAlone(l.over, l.q.cfg.Timeout)
@@ -102,6 +125,18 @@ func (l *lane) executeAlone(w model.Work) {
 
 // finish executes started work and settles what came of it.
 func (l *lane) finish(w model.Work, leave func()) {
+	if !l.mayBegin(w) {
+		l.unused(1)
+		l.e.completer.submit(pendingSettlement{notBegun(w), func(applied, certain bool) {
+			if !applied && certain {
+				l.fenced(1)
+			}
+			leave()
+			l.e.running.use(w.Token, -1)
+		}})
+		<-l.q.slots
+		return
+	}
 	e, _ := l.began(w).wait(nil)
 	if e.timedOut {
 		l.q.streak.Add(1)
@@ -113,6 +148,11 @@ func (l *lane) finish(w model.Work, leave func()) {
 		l.e.running.use(w.Token, -1)
 	}))
 	<-l.q.slots
+}
+
+// notBegun gives work back whose handler did not begin.
+func notBegun(w model.Work) model.Settlement {
+	return model.Settlement{Seq: w.Seq, Queue: w.Queue, Token: w.Token, Kind: model.SettleRelease}
 }
 
 func (q *queue) tripped() bool {

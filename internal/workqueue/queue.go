@@ -95,6 +95,9 @@ func (q *queue) drainSlots() {
 
 // hear takes over what a heartbeat said of this queue.
 func (q *queue) hear(s model.Source) {
+	if q.cfg.OnSource != nil {
+		q.cfg.OnSource(s)
+	}
 	if q.enabled.Swap(s.Enabled) != s.Enabled {
 		q.e.log.Info("consumption switched", "source", s.Name, "enabled", s.Enabled)
 		signal(q.wake)

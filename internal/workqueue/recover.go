@@ -108,7 +108,7 @@ func (e *Engine) recoverOrphans(ctx context.Context) error {
 			if e.running.has(o.Seq, o.Token) {
 				continue
 			}
-			settlements = append(settlements, recoveryOf(o))
+			settlements = append(settlements, recoveryOf(o, e.jitter))
 		}
 		if len(settlements) == 0 {
 			return nil
@@ -126,8 +126,12 @@ func (e *Engine) recovered(settlements []model.Settlement) {
 	for _, s := range settlements {
 		retried[s.Queue] = true
 		e.metrics.recovered.WithLabelValues(e.nameOf(s.Queue), s.Kind.String()).Inc()
-		if s.Kind == model.SettleFailed {
+		switch s.Kind {
+		case model.SettleFailed:
 			e.log.Error("a message was lost with its worker, for the last time", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
+		case model.SettleUncertain:
+			e.log.Error("a delivery was lost with its worker: nobody knows whether it was sent; it waits for an operator", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
+		case model.SettleSuccess, model.SettleRetry, model.SettleRelease, model.SettleDead:
 		}
 	}
 	for queue := range retried {
