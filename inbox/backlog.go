@@ -83,6 +83,9 @@ func (b *backlog) measure(ctx context.Context) {
 	}
 	var oldest time.Duration
 	for _, s := range stats {
+		if s.Source.Tenant != model.TenantInbox {
+			continue
+		}
 		name, enabled := s.Source.Name, 0.0
 		if s.Source.Enabled {
 			enabled = 1

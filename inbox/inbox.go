@@ -84,6 +84,9 @@ func Open(ctx context.Context, cfg Config) (*Inbox, error) {
 // follow has the door place messages by what the processes have agreed on.
 func (b *Inbox) follow(sources []model.Source) {
 	for _, s := range sources {
+		if s.Tenant != model.TenantInbox {
+			continue
+		}
 		b.door.SetAgreed(s.ID, s.Agreed)
 	}
 }
@@ -199,6 +202,10 @@ func (b *Inbox) Stop() {
 	}
 	b.stopped = true
 }
+
+// Engine is what consumes in this process. Until Start, further queues can be
+// added to it: one process has one.
+func (b *Inbox) Engine() *workqueue.Engine { return b.engine }
 
 // ServeHTTP receives a push: POST /in/{source}.
 func (b *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.door.ServeHTTP(w, r) }
