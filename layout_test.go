@@ -46,6 +46,8 @@ var layout = []room{
 	{"internal/channel/channeltest", []string{"internal/channel", "internal/model"}, "the contract of a sender", nil},
 	{"internal/channel/email", []string{"internal/channel", "internal/channel/scrub", "internal/channel/channeltest", "internal/model"},
 		"a sender knows the contract, never a domain", []string{"github.com/wneessen/go-mail"}},
+	{"internal/channel/gateway", []string{"internal/channel", "internal/channel/scrub", "internal/channel/channeltest", "internal/expression", "internal/model"},
+		"a sender knows the contract, and no domain", nil},
 	{"internal/channel/mailbox", []string{"internal/channel", "internal/channel/email", "internal/model"}, "it shows what the e-mail sender would have sent", nil},
 	{"inbox", []string{"internal/model", "internal/ingest", "internal/ingest/verify", "internal/expression", "internal/workqueue"},
 		"whoever imports it must not link a database driver, nor the binary's rooms", nil},
