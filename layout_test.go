@@ -42,6 +42,7 @@ var layout = []room{
 	{"internal/notify", []string{"internal/model", "internal/crashpoint", "internal/channel", "internal/expression", "internal/template"}, "accepting knows no store, no HTTP and no sender", nil},
 	{"internal/lock", nil, "it knows Redis and nobody here", []string{"github.com/redis/rueidis"}},
 	{"internal/httptarget", []string{"internal/model"}, "an adapter knows the model, never a domain", nil},
+	{"internal/channel", []string{"internal/model"}, "it is the contract of a sender", nil},
 	{"internal/channel/scrub", nil, "it reads texts, and knows nobody", nil},
 	{"internal/channel/channeltest", []string{"internal/channel", "internal/model"}, "the contract of a sender", nil},
 	{"internal/channel/email", []string{"internal/channel", "internal/channel/scrub", "internal/channel/channeltest", "internal/model"},
