@@ -223,7 +223,7 @@ func (cl *claim) takeUnlocked(window []place) error {
 	committed := false
 	todo.add(`SELECT 1`)
 	scans := []func(*sql.Rows) error{func(*sql.Rows) error { committed = true; return nil }}
-	if len(started) > 0 {
+	if len(started) > 0 && !cl.p.Bare {
 		todo.add(`SELECT ` + messageColumns + ` FROM posthouse_message m FORCE INDEX (PRIMARY) WHERE m.seq IN (` + list(started) + `)`)
 		scans = append(scans, loading(free))
 	}
@@ -251,9 +251,7 @@ func (cl *claim) finish(take *script, seqs []model.Seq) error {
 		return err
 	}}
 	if len(seqs) > 0 {
-		take.add(`SELECT `+workColumns+`, m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body
-			FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq AND w.started_at <> 0
-			WHERE w.seq IN (`+list(seqs)+`) AND w.state = 1 AND w.token = ?`, cl.p.Token)
+		take.add(withMessages(cl.p.Bare, ` AND w.started_at <> 0`)+` WHERE w.seq IN (`+list(seqs)+`) AND w.state = 1 AND w.token = ?`, cl.p.Token)
 		scans = append(scans, scanStarted(&cl.claimed.Works))
 	}
 	if err := cl.c.query(take, scans...); err != nil {

@@ -43,6 +43,9 @@ func (s *Store) ListMessages(ctx context.Context, p model.ListParams) (page mode
 	if p.After == (model.Cursor{}) {
 		p.After = model.Cursor{DueAt: math.MaxInt64, Seq: math.MaxInt64}
 	}
+	if p.Filter == model.AnyState || p.Filter == model.OnlySuccess {
+		p.After.Seq = min(p.After.Seq, model.DeliverySeqs) // outcomes of deliveries follow
+	}
 	err = s.read(ctx, op, func(c *call) error {
 		page = model.MessagePage{}
 		if p.Filter == model.AnyState || p.Filter == model.OnlySuccess {
@@ -85,8 +88,12 @@ func bySeq(p model.ListParams) string {
 		return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (PRIMARY) WHERE seq < %d ORDER BY seq DESC LIMIT %d`,
 			table, p.After.Seq, p.Limit+1)
 	}
-	return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (%[1]s_source) WHERE source = %d AND seq < %d ORDER BY seq DESC LIMIT %d`,
-		table, p.Source, p.After.Seq, p.Limit+1)
+	also := ""
+	if p.Filter == model.OnlySuccess {
+		also = "AND delivered = 0" // as the index has it
+	}
+	return fmt.Sprintf(`SELECT 0, seq FROM %s FORCE INDEX (%[1]s_source) WHERE source = %d %s AND seq < %d ORDER BY seq DESC LIMIT %d`,
+		table, p.Source, also, p.After.Seq, p.Limit+1)
 }
 
 // conditions are what a filter lets pass.
@@ -133,7 +140,7 @@ func (c *call) listWork(p model.ListParams, page *model.MessagePage) error {
 		}
 	} else {
 		sources = nil
-		look.add(`SELECT id FROM posthouse_source ORDER BY id`)
+		look.add(`SELECT id FROM posthouse_source WHERE tenant = 0 ORDER BY id`)
 		look.add(`SELECT queue, max(id) FROM posthouse_key GROUP BY queue`)
 		if err := c.query(&look, scanID(&sources), scanKeys); err != nil || len(sources) == 0 {
 			return err
@@ -221,10 +228,10 @@ func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageVi
 		show.add(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
 		show.add(`START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`)
 		show.add(showPage(`SELECT 0, seq FROM posthouse_message WHERE id = ?`), id[:])
-		show.add(`SELECT a.replay, a.n, a.started_at, a.ended_at, a.outcome, a.reason, a.error, a.http_status
+		show.add(`SELECT a.replay, a.n, a.started_at, a.ended_at, a.outcome, a.reason, a.error, a.http_status, a.code
 			FROM posthouse_message m JOIN posthouse_attempt a ON a.seq = m.seq WHERE m.id = ?
 			UNION ALL
-			SELECT o.replay, o.n, o.started_at, o.finished_at, 'success', '', '', o.http_status
+			SELECT o.replay, o.n, o.started_at, o.finished_at, 'success', '', '', o.http_status, ''
 			FROM posthouse_message m JOIN posthouse_outcome o ON o.seq = m.seq WHERE m.id = ? AND o.n > 0
 			ORDER BY 1, 2`, id[:], id[:])
 		show.add(`COMMIT`)
@@ -234,7 +241,7 @@ func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageVi
 			return err
 		}, func(rows *sql.Rows) error {
 			var a model.AttemptView
-			err := into(rows, &a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus)
+			err := into(rows, &a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus, &a.Code)
 			attempts = append(attempts, a)
 			return err
 		})
@@ -287,7 +294,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 			var c model.SourceStats
 			var now, oldest model.Micros
 			err := into(rows, append(sourceFields(&c.Source), &now, &c.Pending, &c.Retrying, &c.Due, &oldest,
-				&c.Processing, &c.Failed, &c.Success)...)
+				&c.Processing, &c.Failed, &c.Dead, &c.Uncertain, &c.Cancelled, &c.Success)...)
 			if c.Due > 0 {
 				c.OldestDueAge = now.Sub(oldest)
 			}
@@ -299,7 +306,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 }
 
 const countAll = `SELECT ` + sourceColumns + `, @now, coalesce(w.pending, 0), coalesce(w.retrying, 0), coalesce(w.due, 0), coalesce(w.oldest, 0),
-		coalesce(w.processing, 0), coalesce(w.failed, 0),
+		coalesce(w.processing, 0), coalesce(w.failed, 0), coalesce(w.dead, 0), coalesce(w.uncertain, 0), coalesce(w.cancelled, 0),
 		(SELECT coalesce(sum(succeeded), 0) FROM posthouse_counter c WHERE c.source = s.id)
 	FROM posthouse_source s` + withKeys + ` LEFT JOIN (
 		SELECT queue,
@@ -308,7 +315,10 @@ const countAll = `SELECT ` + sourceColumns + `, @now, coalesce(w.pending, 0), co
 			sum(state = 0 AND due_at <= @now) AS due,
 			min(CASE WHEN state = 0 AND due_at <= @now THEN due_at END) AS oldest,
 			sum(state = 1) AS processing,
-			sum(state = 2) AS failed
+			sum(state = 2) AS failed,
+			sum(state = 4) AS dead,
+			sum(state = 5) AS uncertain,
+			sum(state = 6) AS cancelled
 		FROM posthouse_work GROUP BY queue
 	) w ON w.queue = s.id
 	ORDER BY s.name`

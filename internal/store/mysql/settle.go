@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/go-sql-driver/mysql"
@@ -24,7 +25,7 @@ func (s *Store) Settle(ctx context.Context, settlements []model.Settlement) ([]b
 	const op = "settle"
 	seqs := make([]model.Seq, len(settlements))
 	for i := range settlements {
-		if kind := settlements[i].Kind; kind < model.SettleSuccess || kind > model.SettleRelease {
+		if kind := settlements[i].Kind; kind < model.SettleSuccess || kind > model.SettleUncertain {
 			return nil, &model.Error{Code: model.CodeInvalid, Op: op, Err: errors.New("a settlement of no known kind")}
 		}
 		seqs[i] = settlements[i].Seq
@@ -128,6 +129,7 @@ type update struct {
 	delay      int64 // microseconds
 	lost       bool
 	retryCount int
+	delivery   bool
 }
 
 func (ch *changes) add(s *model.Settlement) {
@@ -135,7 +137,7 @@ func (ch *changes) add(s *model.Settlement) {
 		ch.succeeded = append(ch.succeeded, s)
 		return
 	}
-	u := update{kind: s.Kind, delay: max(s.Delay.Microseconds(), 0)}
+	u := update{kind: s.Kind, delay: max(s.Delay.Microseconds(), 0), delivery: s.Seq >= model.DeliverySeqs}
 	if s.Kind != model.SettleRelease {
 		u.lost, u.retryCount = s.Lost, s.RetryCount+1
 		ch.burned = append(ch.burned, s)
@@ -181,13 +183,13 @@ func (ch *changes) commit(c *call) error {
 func (ch *changes) outcomes(todo *script) {
 	counts := map[model.SourceID]int64{}
 	for some := range slices.Chunk(ch.succeeded, packetRows) {
-		args := make([]any, 0, 7*len(some))
+		args := make([]any, 0, 8*len(some))
 		for _, s := range some {
-			args = append(args, s.Seq, s.Queue, s.StartedAt, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+			args = append(args, s.Seq, s.Queue, s.StartedAt, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus, columns.Short(s.ProviderID, model.MaxProviderID))
 			counts[s.Queue]++
 		}
-		todo.add(`INSERT INTO posthouse_outcome (finished_at, seq, source, started_at, n, retry_count, replay, http_status) VALUES `+
-			repeat(`(@now,?,?,?,?,?,?,?)`, len(some)), args...)
+		todo.add(`INSERT INTO posthouse_outcome (finished_at, seq, source, started_at, n, retry_count, replay, http_status, provider_id) VALUES `+
+			repeat(`(@now,?,?,?,?,?,?,?,?)`, len(some)), args...)
 	}
 	count(todo, counts, ch.shard)
 }
@@ -195,11 +197,17 @@ func (ch *changes) outcomes(todo *script) {
 func (u update) change(todo *script, seqs []model.Seq) {
 	rows := `, w.token = 0, w.owner = 0, w.started_at = 0 WHERE w.seq IN (` + list(seqs) + `) AND w.state = 1`
 	const work = `UPDATE posthouse_work w FORCE INDEX (PRIMARY) SET `
+	ended := map[model.SettleKind]model.State{
+		model.SettleFailed: model.Failed, model.SettleDead: model.Dead, model.SettleUncertain: model.Uncertain,
+	}[u.kind]
+	if u.delivery && u.kind != model.SettleRelease {
+		rows = fmt.Sprintf(`, w.key_hash = %d`, groupOf(ended, true)) + rows
+	}
 	switch {
 	case u.kind == model.SettleRetry:
 		todo.add(work+`w.state = 0, w.due_at = @now + ?, w.retry_count = ?, w.lost = w.lost + ?`+rows, u.delay, u.retryCount, u.lost)
-	case u.kind == model.SettleFailed:
-		todo.add(work+`w.state = 2, w.due_at = @now, w.retry_count = ?, w.lost = w.lost + ?`+rows, u.retryCount, u.lost)
+	case ended != 0:
+		todo.add(work+`w.state = ?, w.due_at = @now, w.retry_count = ?, w.lost = w.lost + ?`+rows, ended, u.retryCount, u.lost)
 	case u.delay > 0: // released
 		todo.add(work+`w.state = 0, w.due_at = @now + ?`+rows, u.delay)
 	default:
@@ -210,15 +218,11 @@ func (u update) change(todo *script, seqs []model.Seq) {
 func attempts(todo *script, settlements []*model.Settlement) {
 	var args []any
 	for _, s := range settlements {
-		outcome := model.OutcomeFailed
-		if s.Lost {
-			outcome = model.OutcomeLost
-		}
 		args = append(args, s.Seq, s.Replay, s.RetryCount+1, s.StartedAt, s.StartedAt.Add(s.Duration), s.HTTPStatus,
-			outcome, columns.Text(string(s.Reason)), model.CleanError(s.Error))
+			columns.Outcome(s), columns.Text(string(s.Reason)), model.CleanError(s.Error), columns.Short(s.Code, model.MaxErrorCode))
 	}
-	todo.add(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, http_status, outcome, reason, error) VALUES `+
-		repeat(`(?,?,?,?,?,?,?,?,?)`, len(settlements)), args...)
+	todo.add(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, http_status, outcome, reason, error, code) VALUES `+
+		repeat(`(?,?,?,?,?,?,?,?,?,?)`, len(settlements)), args...)
 }
 
 // Replay makes failed messages pending again, with force also successful ones.

@@ -49,7 +49,7 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 
 func (c *call) register(spec *model.SourceSpec) (source model.Source, err error) {
 	name, policy := []byte(columns.Text(spec.Name)), spec.Policy
-	backoff, orphanAfter := columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds()
+	backoff, orphanAfter, jitter := columns.FormatBackoff(policy.Backoff), policy.OrphanAfter.Microseconds(), policy.Jitter.Microseconds()
 	read := func(one *script) error {
 		var found []model.Source
 		one.add(selectSources+` WHERE s.name = ?`, name)
@@ -63,14 +63,15 @@ func (c *call) register(spec *model.SourceSpec) (source model.Source, err error)
 		return err
 	}
 	var one script
-	one.add(`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at)
-		SELECT v.* FROM (SELECT ? AS name, ? AS enabled, ? AS max_retry, ? AS backoff, ? AS orphan_after, `+now+` AS created_at) v
+	one.add(`INSERT INTO posthouse_source (name, tenant, enabled, max_retry, backoff, orphan_after, jitter, on_uncertain, created_at)
+		SELECT v.* FROM (SELECT ? AS name, ? AS tenant, ? AS enabled, ? AS max_retry, ? AS backoff, ? AS orphan_after,
+			? AS jitter, ? AS on_uncertain, `+now+` AS created_at) v
 		WHERE NOT EXISTS (SELECT 1 FROM posthouse_source WHERE name = ?)
 		ON DUPLICATE KEY UPDATE id = posthouse_source.id`,
-		name, spec.Enabled, policy.MaxRetry, backoff, orphanAfter, name)
+		name, spec.Tenant, spec.Enabled, policy.MaxRetry, backoff, orphanAfter, jitter, policy.Uncertain, name)
 	// The row is locked from here on, whether this changes it or not.
-	one.add(`UPDATE posthouse_source SET max_retry = ?, backoff = ?, orphan_after = ? WHERE name = ?`,
-		policy.MaxRetry, backoff, orphanAfter, name)
+	one.add(`UPDATE posthouse_source SET max_retry = ?, backoff = ?, orphan_after = ?, jitter = ?, on_uncertain = ? WHERE name = ?`,
+		policy.MaxRetry, backoff, orphanAfter, jitter, policy.Uncertain, name)
 	if err := read(&one); err != nil || spec.Wants.Order == "" {
 		return source, err
 	}
@@ -175,7 +176,7 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 
 // Columns of a source s with its key k, as sourceFields wants them.
 const (
-	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
 		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
 	withKeys      = ` LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
 	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s` + withKeys
@@ -184,7 +185,7 @@ const (
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
 }
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {

@@ -23,9 +23,32 @@ func scanWork(works *[]model.Work) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var w model.Work
 		err := into(rows, workFields(&w)...)
+		withoutGroup(&w)
 		*works = append(*works, w)
 		return err
 	}
+}
+
+// withoutGroup takes the group of a delivery out of the place of its key.
+func withoutGroup(w *model.Work) {
+	if w.Seq >= model.DeliverySeqs {
+		w.Key.Hash = 0
+	}
+}
+
+// Columns of the message m of a work, as scanStarted wants them after those of
+// the work; where a claim is bare, nothing instead of the message.
+const (
+	ofMessage = `m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body`
+	ofNothing = `NULL, NULL, NULL, NULL, NULL, NULL, NULL`
+)
+
+// withMessages is the query of works with their messages, or without any.
+func withMessages(bare bool, also string) string {
+	if bare {
+		return `SELECT ` + workColumns + `, ` + ofNothing + ` FROM posthouse_work w FORCE INDEX (PRIMARY)`
+	}
+	return `SELECT ` + workColumns + `, ` + ofMessage + ` FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq` + also
 }
 
 // scanStarted scans works with the columns of their messages after seq and
@@ -38,6 +61,7 @@ func scanStarted(works *[]model.Work) func(*sql.Rows) error {
 		var receivedAt sql.NullInt64
 		var contentType, check sql.NullString
 		err := into(rows, append(workFields(&w), &id, &receivedAt, &contentType, &check, &m.Headers, &m.Query, &m.Body)...)
+		withoutGroup(&w)
 		if id != nil {
 			copy(m.ID[:], id)
 			m.Seq, m.Source, m.ReceivedAt, m.ContentType, m.Check = w.Seq, w.Queue, model.Micros(receivedAt.Int64), contentType.String, check.String
@@ -90,9 +114,7 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = 0
 			AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = w.owner AND i.dead = 0)`, p.Token)
 		mark.add(`SELECT row_count()`)
-		mark.add(`SELECT `+workColumns+`, m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body
-			FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq
-			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
+		mark.add(withMessages(p.Bare, "")+` WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
 		err := c.query(&mark, func(rows *sql.Rows) error { return into(rows, &marked) }, scanStarted(&started))
 		if err != nil && marked > 0 {
 			err = lasting{err}
@@ -200,20 +222,22 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 		one.add(`SELECT `+workColumns+`, i.id IS NULL OR i.dead,
 				coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0
 					AND sum(w.started_at <> 0) OVER (PARTITION BY w.owner) = 1, 0),
-				s.max_retry, s.backoff, s.orphan_after, @now
+				s.max_retry, s.backoff, s.orphan_after, s.jitter, s.on_uncertain, @now
 			FROM `+processing+` LEFT JOIN posthouse_instance i ON i.id = w.owner
 			WHERE i.id IS NULL OR i.dead OR (w.started_at <> 0 AND w.started_at < @now - s.orphan_after)
 			ORDER BY w.seq LIMIT ?`, limit)
 		return c.query(&one, func(rows *sql.Rows) error {
 			var o model.Orphan
 			var backoff string
-			var orphanAfter int64
-			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter, &o.Now)
+			var orphanAfter, jitter int64
+			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter, &jitter,
+				&o.Policy.Uncertain, &o.Now)
 			err := into(rows, fields...)
 			if err != nil {
 				return err
 			}
-			o.Policy.OrphanAfter = columns.Duration(orphanAfter)
+			withoutGroup(&o.Work)
+			o.Policy.OrphanAfter, o.Policy.Jitter = columns.Duration(orphanAfter), columns.Duration(jitter)
 			o.Policy.Backoff, err = columns.ParseBackoff(backoff)
 			orphans = append(orphans, o)
 			return err
