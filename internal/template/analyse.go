@@ -64,11 +64,12 @@ const maxVisits = 2000
 type analyser struct {
 	*analysis
 
-	called map[string]bool
-	seen   map[string]bool // a called template, with the dot it was called with
-	stack  []string
-	done   map[parse.Node]bool // rewritten
-	visits int
+	called   map[string]bool
+	assigned map[string]bool // variables that get another value after their first
+	seen     map[string]bool // a called template, with the dot it was called with
+	stack    []string
+	done     map[parse.Node]bool // rewritten
+	visits   int
 }
 
 // frame is where the analyser stands.
@@ -84,6 +85,9 @@ func (f frame) inner() frame {
 }
 
 var parseError = regexp.MustCompile(`(?s)^template: [^:]*:(\d+):(?:\d+:)? (.*)$`)
+
+// assignment is how a parsed template writes that a variable gets another value.
+var assignment = regexp.MustCompile(`(\$\w+(?:, \$\w+)?) = `)
 
 // analyse parses a template's text, finds what is wrong with it, and rewrites it so that it can be executed: each
 // output goes through a check, each loop and each call through a count, and a number that is 0 is no truth.
@@ -109,8 +113,19 @@ func analyse(u unit, s *schema) *analysis {
 	if trees[u.name] == nil { // a text of nothing but definitions
 		trees[u.name] = &parse.Tree{Name: u.name, ParseName: u.name, Root: &parse.ListNode{NodeType: parse.NodeList}}
 	}
+	a.assigned = map[string]bool{}
+	for _, t := range trees {
+		for _, match := range assignment.FindAllStringSubmatch(t.Root.String(), -1) {
+			for name := range strings.SplitSeq(match[1], ", ") {
+				a.assigned[name] = true
+			}
+		}
+	}
 	root := spot{place: place{s.root}.expand(), known: true}
 	a.tree(u.name, root)
+	if u.role == roleHTML && strings.Contains(strings.ToLower(u.text), "<script") {
+		a.warn(0, "has a script; programs for mail run none")
+	}
 	for _, name := range slices.Sorted(maps.Keys(trees)) {
 		if name != u.name && !a.called[name] {
 			a.warn(a.line(trees[name].Root), "defines %q, and never calls it", name)
@@ -196,8 +211,8 @@ func (a *analyser) literal(n *parse.TextNode) {
 // branch goes through if and with.
 func (a *analyser) branch(n *parse.BranchNode, f frame, isWith bool) {
 	inside := f.inner()
-	subject, _ := a.pipeIn(n.Pipe, inside, true)
-	for _, name := range a.namesIn(n.Pipe, inside) {
+	subject, _ := a.pipe(n.Pipe, inside)
+	for _, name := range a.namesIn(n.Pipe, inside, true) {
 		inside.guarded[name] = true
 	}
 	if !a.done[n.Pipe] {
@@ -218,7 +233,7 @@ func (a *analyser) loop(n *parse.RangeNode, f frame) {
 	inside := f.inner()
 	decl := n.Pipe.Decl
 	n.Pipe.Decl = nil // they are of the items, not of the list
-	list, _ := a.pipeIn(n.Pipe, inside, true)
+	list, _ := a.pipe(n.Pipe, inside)
 	n.Pipe.Decl = decl
 	item := spot{}
 	if types := list.place.types(); list.known && len(types) > 0 {
@@ -309,36 +324,31 @@ func isScalarType(t string) bool { return t != "object" && t != "array" }
 
 // pipe goes through a pipeline: what it comes to, and the first variable in it.
 func (a *analyser) pipe(p *parse.PipeNode, f frame) (result spot, first string) {
-	return a.pipeIn(p, f, false)
-}
-
-func (a *analyser) pipeIn(p *parse.PipeNode, f frame, asCondition bool) (result spot, first string) {
 	for i, c := range p.Cmds {
 		var final *spot
 		if i > 0 {
 			previous := result
 			final = &previous
 		}
-		result = a.command(c, f, final, asCondition)
+		result = a.command(c, f, final)
 		if i == 0 {
-			if names := a.namesIn(p, f); len(names) > 0 {
+			if names := a.namesIn(p, f, false); len(names) > 0 {
 				first = names[0]
 			}
 		}
 	}
 	a.mark(result, false)
 	for _, variable := range p.Decl {
-		if p.IsAssign {
-			f.vars[variable.Ident[0]] = spot{} // which value it has depends on the way taken
+		if a.assigned[variable.Ident[0]] { // which value it has depends on the way taken
 			a.mark(result, true)
-			continue
+			result = spot{}
 		}
 		f.vars[variable.Ident[0]] = result
 	}
 	return result, first
 }
 
-func (a *analyser) command(c *parse.CommandNode, f frame, final *spot, asCondition bool) spot {
+func (a *analyser) command(c *parse.CommandNode, f frame, final *spot) spot {
 	head := c.Args[0]
 	function, isFunction := head.(*parse.IdentifierNode)
 	if !isFunction {
@@ -372,7 +382,6 @@ func (a *analyser) command(c *parse.CommandNode, f frame, final *spot, asConditi
 	if function.Ident == "index" && len(args) > 0 {
 		return a.index(args[0], c.Args[1:])
 	}
-	_ = asCondition
 	return spot{}
 }
 
@@ -409,7 +418,7 @@ func (a *analyser) argument(n parse.Node, f frame) spot {
 		result, _ := a.pipe(n, f)
 		return result
 	case *parse.IdentifierNode: // a function without arguments
-		return a.command(&parse.CommandNode{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{n}}, f, nil, false)
+		return a.command(&parse.CommandNode{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{n}}, f, nil)
 	}
 	return spot{}
 }
@@ -453,8 +462,17 @@ func (a *analyser) mark(s spot, whole bool) {
 	}
 }
 
-// namesIn returns the variables that a pipeline names, in their order, without saying anything about them.
-func (a *analyser) namesIn(p *parse.PipeNode, f frame) []string {
+// mayBeAbsent are functions that are also true, or not nothing, where their operand is absent.
+var mayBeAbsent = map[string]bool{"not": true, "or": true, "ne": true, "default": true}
+
+// isNotNil says whether the command is {{ne .x nil}}.
+func isNotNil(c *parse.CommandNode) bool {
+	return c.Args[0].String() == "ne" && slices.ContainsFunc(c.Args, func(n parse.Node) bool { return n.Type() == parse.NodeNil })
+}
+
+// namesIn returns the variables that a pipeline names, in their order, without saying anything about them; with
+// present only those that must be there for it to be true.
+func (a *analyser) namesIn(p *parse.PipeNode, f frame, present bool) []string {
 	quiet := &analyser{
 		analysis: &analysis{unit: a.unit, trees: a.trees, uses: map[string]bool{}},
 		called:   map[string]bool{}, seen: map[string]bool{}, done: a.done,
@@ -465,6 +483,9 @@ func (a *analyser) namesIn(p *parse.PipeNode, f frame) []string {
 		switch n := n.(type) {
 		case *parse.PipeNode:
 			for _, c := range n.Cmds {
+				if function, ok := c.Args[0].(*parse.IdentifierNode); ok && present && mayBeAbsent[function.Ident] && !isNotNil(c) {
+					continue
+				}
 				for _, arg := range c.Args {
 					collect(arg)
 				}

@@ -69,6 +69,8 @@
 //	date LAYOUT [OFFSET] T    a date-time or date, with a layout of Go's such as
 //	                          "2006-01-02 15:04" and an offset such as "+08:00"
 //
-// A variable that is declared and not required may be tested ({{with .note}}); to
-// print it without a test is a warning, since without it nothing can be sent.
+// A variable that is declared and not required may be tested: {{with .note}}, and of
+// a number that may be 0, {{if ne .limit nil}}. To print it without a test is a
+// warning, since without it nothing can be sent. Comments in HTML are left out, also
+// those that are conditions for some programs.
 package template

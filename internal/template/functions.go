@@ -2,7 +2,6 @@ package template
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -59,14 +58,9 @@ func refuse(format string, args ...any) error {
 // meter is what one rendering has used up, and the functions that count on it.
 type meter struct{ steps, spent int }
 
-var (
-	errSteps = errors.New("takes too many steps")
-	errSpent = errors.New("makes too much text on its way")
-)
-
 func (m *meter) spend(n int) error {
 	if m.spent += n; m.spent > maxSpent {
-		return &valueError{problem: errSpent.Error()}
+		return refuse("makes too much text on its way")
 	}
 	return nil
 }
@@ -76,7 +70,7 @@ func (m *meter) functions() map[string]any {
 		funcOut: out, funcHead: head, funcTrue: isTrue,
 		funcStep: func() (bool, error) {
 			if m.steps++; m.steps > maxSteps {
-				return false, &valueError{problem: errSteps.Error()}
+				return false, refuse("takes too many steps")
 			}
 			return true, nil
 		},

@@ -60,7 +60,7 @@ var (
 		"dependentRequired", "$ref", "$comment", "deprecated", "sensitive"}
 	keywords = slices.Concat(holdsSchema, holdsSchemas, holdsNamed, holdsValue)
 	formats  = []string{"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uri-reference",
-		"iri", "iri-reference", "uri-template", "uuid", "json-pointer", "relative-json-pointer", "regex", "period", "semver"}
+		"iri", "iri-reference", "uri-template", "uuid", "json-pointer", "relative-json-pointer", "period", "semver"}
 )
 
 // seal says of each object with declared properties that nothing else may come, where its author did not say otherwise.
@@ -108,17 +108,13 @@ func seal(v any, branch bool) {
 func newSchema(doc map[string]any) (*schema, []schemaProblem) {
 	b := builder{}
 	root := b.node("", doc)
-	b.resolve(root)
+	b.resolve()
 	if len(b.problems) == 0 && !slices.Equal(root.types, []string{"object"}) {
 		b.fail("/type", "the variables are an object; write type: object, or leave it out")
 	}
-	for _, n := range b.nodes {
-		if n.sensitive && len(n.properties) == 0 && slices.Contains(n.types, "object") {
-			b.fail(n.at, "an object that is sensitive must declare its properties, since their names are shown; declare them, or take a list of objects with name and value")
-		}
-	}
+	b.sensitive()
 	if len(b.problems) > 0 {
-		return nil, b.problems
+		return nil, slices.Compact(b.problems)
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -291,8 +287,32 @@ func (b *builder) flag(at string, m map[string]any, keyword string) bool {
 	return set
 }
 
+// sensitive looks after subschemas that ask for secrecy: it must be clear what is masked, and what is not.
+func (b *builder) sensitive() {
+	for _, at := range slices.Sorted(maps.Keys(b.nodes)) {
+		n := b.nodes[at]
+		switch {
+		case !n.sensitive:
+		case len(n.types) == 0:
+			b.fail(at+"/sensitive", "needs the type of what is sensitive; write type: string, or another")
+		case slices.Contains(n.types, "object") && !(place{n}).closed():
+			b.fail(at+"/sensitive", "needs properties, and no others beside them: the names of an object's members are shown; declare them, or take a list of objects with a name and a value")
+		}
+		for _, keyword := range []string{"contains", "propertyNames", "not", "if"} {
+			if _, there := n.raw[keyword]; !there {
+				continue
+			}
+			for below, sub := range b.nodes {
+				if sub.sensitive && (below == at+"/"+keyword || strings.HasPrefix(below, at+"/"+keyword+"/")) {
+					b.fail(below+"/sensitive", "has no effect below %s; write it where the property is declared", keyword)
+				}
+			}
+		}
+	}
+}
+
 // resolve finds what each $ref names.
-func (b *builder) resolve(root *node) {
+func (b *builder) resolve() {
 	for _, at := range slices.Sorted(maps.Keys(b.nodes)) {
 		n := b.nodes[at]
 		if n.ref == "" || !strings.HasPrefix(n.ref, "#/") {
@@ -302,7 +322,6 @@ func (b *builder) resolve(root *node) {
 			b.fail(n.at+"/$ref", "%s is not there; write it under $defs", printable(n.ref))
 		}
 	}
-	_ = root
 }
 
 // texts returns the texts of a list, or the one text.
@@ -326,7 +345,7 @@ func texts(v any) []string {
 // is one of which nothing is known.
 type place []*node
 
-// with returns the subschemas and all those that stand for or beside them.
+// expand returns the subschemas and all those that stand for them or beside them.
 func (p place) expand() place {
 	var all place
 	seen := map[*node]bool{}
@@ -416,6 +435,13 @@ func (p place) types() []string {
 	return all
 }
 
+// closed says whether the members of an object are all known by name.
+func (p place) closed() bool {
+	return len(p.declared()) > 0 && slices.ContainsFunc(p, func(n *node) bool {
+		return !n.open && len(n.patterns) == 0 && (n.additional == nil || n.additional.raw == nil)
+	})
+}
+
 func (p place) sensitive() bool {
 	return slices.ContainsFunc(p, func(n *node) bool { return n.sensitive })
 }
@@ -427,6 +453,9 @@ func (p place) split(v any, pointer string, sensitive bool, gathered map[string]
 	case nil:
 		return nil
 	case map[string]any:
+		if sensitive && !p.closed() { // its members' names tell something
+			break
+		}
 		masked := make(map[string]any, len(v))
 		for name, member := range v {
 			sub, _, _ := p.member(name)
