@@ -23,7 +23,7 @@ type params struct {
 }
 
 // binaries is a list of formats, which are all binary.
-var binaries = slices.Repeat([]int16{pgx.BinaryFormatCode}, 32)
+var binaries = slices.Repeat([]int16{pgx.BinaryFormatCode}, 40)
 
 var paramsPool sync.Pool // *params
 
@@ -159,6 +159,21 @@ func (r *row) bool() bool {
 func (r *row) uuid() (id uuid.UUID) {
 	copy(id[:], r.next())
 	return id
+}
+
+// int8s reads an array of integers without NULLs.
+func (r *row) int8s() []int64 {
+	const header, element = 20, 12 // bytes; an element begins with its length
+	b := r.next()
+	if len(b) < header {
+		return nil
+	}
+	b = b[header:]
+	values := make([]int64, len(b)/element)
+	for i := range values {
+		values[i] = int64(binary.BigEndian.Uint64(b[i*element+4:]))
+	}
+	return values
 }
 
 // text reads a text; where it is the same as one that there is already, it is that one.

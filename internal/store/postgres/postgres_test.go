@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	_ storetest.Store   = (*Store)(nil)
-	_ storetest.Signals = (*Store)(nil)
+	_ storetest.Store         = (*Store)(nil)
+	_ storetest.Notifications = (*Store)(nil)
+	_ storetest.Signals       = (*Store)(nil)
 )
 
 func harness(database func(testing.TB) string) storetest.Harness {
@@ -53,6 +54,12 @@ func harness(database func(testing.TB) string) storetest.Harness {
 }
 
 func TestStore(t *testing.T) { storetest.Run(t, harness(testdb.Postgres)) }
+
+func TestNotifications(t *testing.T) { storetest.RunNotifications(t, harness(testdb.Postgres)) }
+
+func TestNotificationsBehindAPooler(t *testing.T) {
+	storetest.RunNotifications(t, harness(testdb.PgBouncer))
+}
 
 // TestStoreBehindAPooler is the same suite through a pgbouncer that gives each
 // transaction another connection of the server.

@@ -95,6 +95,14 @@ const touchTables = `WITH work AS (UPDATE posthouse_work SET token = token WHERE
 	AND EXISTS (SELECT FROM posthouse_key)
 	AND EXISTS (SELECT FROM posthouse_want)
 	AND EXISTS (SELECT FROM posthouse_dedup)
+	AND EXISTS (SELECT FROM posthouse_template)
+	AND EXISTS (SELECT FROM posthouse_request)
+	AND EXISTS (SELECT FROM posthouse_secret)
+	AND EXISTS (SELECT FROM posthouse_delivery)
+	AND EXISTS (SELECT FROM posthouse_expiry)
+	AND EXISTS (SELECT FROM posthouse_user)
+	AND EXISTS (SELECT FROM posthouse_user_message)
+	AND EXISTS (SELECT FROM posthouse_audit)
 	AND NOT EXISTS (SELECT FROM posthouse_counted WHERE false)`
 
 // migrator runs migrations. DDL is transactional here.

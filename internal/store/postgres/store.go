@@ -23,6 +23,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,8 @@ type Store struct {
 	pooled bool
 	// local is conn.local.
 	local string
+	// channels are the names of channels, string by model.SourceID.
+	channels sync.Map
 	// settled counts calls of Settle.
 	settled atomic.Uint32
 	// quiet is listenQuiet.

@@ -1,3 +1,7 @@
+DROP VIEW posthouse_delivery_task
+-- next
+DROP VIEW posthouse_message_request
+-- next
 DROP TABLE posthouse_audit
 -- next
 DROP TABLE posthouse_user_message

@@ -130,3 +130,51 @@ CREATE TABLE posthouse_audit (
 )
 -- next
 CREATE INDEX posthouse_audit_target ON posthouse_audit (target, (seq + 0))
+-- next
+-- Keys may hold any byte: what is not ASCII is escaped.
+CREATE VIEW posthouse_message_request AS
+SELECT r.id::text AS id,
+       encode(r.idem_key, 'escape') AS idempotency_key,
+       r.biz_type, r.template, r.recipient AS recipient_id, r.priority, r.locale, r.tags,
+       CASE WHEN r.not_before <> 0 THEN 'epoch'::timestamptz + r.not_before * interval '1 microsecond' END AS not_before,
+       CASE WHEN r.expires_at <> 0 THEN 'epoch'::timestamptz + r.expires_at * interval '1 microsecond' END AS expires_at,
+       r.cancelled,
+       'epoch'::timestamptz + r.accepted_at * interval '1 microsecond' AS accepted_time
+FROM posthouse_request r
+-- next
+CREATE VIEW posthouse_delivery_task AS
+SELECT d.id::text AS id,
+       r.id::text AS request_id,
+       substr(s.name, length('channel/') + 1) AS channel,
+       CASE d.purpose WHEN 0 THEN 'primary' WHEN 1 THEN 'former_address' ELSE 'escalation' END AS purpose,
+       r.recipient AS recipient_id,
+       CASE WHEN o.delivered_at <> 0 THEN 'DELIVERED'
+            WHEN o.seq IS NOT NULL THEN 'SUCCEEDED'
+            WHEN w.state = 0 AND w.retry_count > 0 THEN 'RETRY_WAIT'
+            WHEN w.state = 0 THEN 'PENDING'
+            WHEN w.state = 1 THEN 'PROCESSING'
+            WHEN w.state = 2 THEN 'FAILED'
+            WHEN w.state = 4 THEN 'DEAD'
+            WHEN w.state = 5 THEN 'UNCERTAIN'
+            WHEN w.state = 6 THEN 'CANCELLED' END AS status,
+       greatest(w.retry_count, o.retry_count, o.n) AS attempt_count,
+       CASE WHEN w.state = 0 THEN 'epoch'::timestamptz + w.due_at * interval '1 microsecond' END AS next_attempt_at,
+       i.name AS lease_owner,
+       'epoch'::timestamptz + i.lease_until * interval '1 microsecond' AS lease_until,
+       d.masked AS destination,
+       o.provider_id AS provider_msg_id,
+       a.reason AS last_error_reason,
+       a.code AS last_error_code,
+       a.error AS last_error_text,
+       'epoch'::timestamptz + d.created_at * interval '1 microsecond' AS create_time,
+       'epoch'::timestamptz + greatest(d.created_at, o.finished_at, o.delivered_at,
+            CASE WHEN w.state >= 2 THEN w.due_at
+                 ELSE greatest(w.started_at, (SELECT max(t.ended_at) FROM posthouse_attempt t WHERE t.seq = w.seq)) END)
+            * interval '1 microsecond' AS update_time
+FROM posthouse_delivery d
+JOIN posthouse_request r ON r.seq = d.request
+JOIN posthouse_source s ON s.id = d.channel
+LEFT JOIN posthouse_work w ON w.seq = d.seq
+LEFT JOIN posthouse_outcome o ON o.seq = d.seq
+LEFT JOIN posthouse_instance i ON w.state = 1 AND i.id = w.owner
+LEFT JOIN posthouse_attempt a ON a.seq = d.seq AND a.replay = coalesce(w.replay, o.replay) AND a.n = coalesce(w.retry_count, o.retry_count)
