@@ -114,7 +114,7 @@ func byIDs(ids []uuid.UUID) (condition string, args []any) {
 }
 
 // pending makes deliveries that ended pending again, due now, in the next replay
-// round.
+// round. Of one that had succeeded the attempt is kept.
 func (s *script) pending(deliveries standings, shard int) {
 	if len(deliveries) == 0 {
 		return
@@ -139,6 +139,9 @@ func (s *script) pending(deliveries standings, shard int) {
 			w.replay = w.replay + 1 WHERE w.seq IN (` + list(works) + `) AND w.state > 1`)
 	}
 	if len(outcomes) > 0 {
+		s.add(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, http_status, outcome, reason, error)
+			SELECT seq, replay, n, started_at, finished_at, http_status, ?, '', '' FROM posthouse_outcome FORCE INDEX (PRIMARY)
+			WHERE seq IN (`+list(outcomes)+`) AND n > 0`, model.OutcomeSuccess)
 		s.add(`DELETE FROM posthouse_outcome WHERE seq IN (` + list(outcomes) + `)`)
 		s.add(`INSERT INTO posthouse_work (slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, seq, queue, replay) VALUES `+
 			repeat(`(0,0,0,@now,0,0,0,0,0,?,?,?)`, len(outcomes)), fresh...)
@@ -174,20 +177,21 @@ func (s *Store) CancelRequest(ctx context.Context, id uuid.UUID, audit model.Aud
 	const op = "cancel request"
 	err = s.write(ctx, op, func(c *call) error {
 		results = nil
-		var requests []model.Seq
-		var look script
-		look.add(`SELECT seq FROM posthouse_request FORCE INDEX (posthouse_request_id) WHERE id = ?`, id[:])
-		if err := c.query(&look, scanID(&requests)); err != nil {
-			return err
-		}
-		if len(requests) == 0 {
-			return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no request has that id")}
-		}
+		var request model.Seq
+		before := false
 		var todo script
 		todo.add(`START TRANSACTION`)
 		todo.add(setNow)
-		todo.add(`UPDATE posthouse_request SET cancelled = 1 WHERE seq = ?`, requests[0])
-		deliveries, err := c.stand(&todo, `posthouse_delivery_purpose`, `d.request = ?`, requests[0])
+		todo.add(`SELECT seq, cancelled FROM posthouse_request FORCE INDEX (posthouse_request_id) WHERE id = ? FOR UPDATE`, id[:])
+		if err := c.query(&todo, func(rows *sql.Rows) error { return into(rows, &request, &before) }); err != nil {
+			return err
+		}
+		if request == 0 {
+			return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no request has that id")}
+		}
+		todo = script{}
+		todo.add(`UPDATE posthouse_request SET cancelled = 1 WHERE seq = ?`, request)
+		deliveries, err := c.stand(&todo, `posthouse_delivery_purpose`, `d.request = ?`, request)
 		if err != nil {
 			return err
 		}
@@ -199,6 +203,9 @@ func (s *Store) CancelRequest(ctx context.Context, id uuid.UUID, audit model.Aud
 				waiting = append(waiting, d.seq)
 			}
 			results = append(results, r)
+		}
+		if len(waiting) == 0 && before {
+			return c.rollback()
 		}
 		if len(waiting) > 0 {
 			todo.cancelled(waiting)

@@ -9,7 +9,10 @@ import (
 	"github.com/posthouse/posthouse/internal/testdb"
 )
 
-var _ storetest.Store = (*Store)(nil)
+var (
+	_ storetest.Store         = (*Store)(nil)
+	_ storetest.Notifications = (*Store)(nil)
+)
 
 // engine is one of the two products.
 type engine struct {
@@ -77,6 +80,10 @@ func (e engine) harness() storetest.Harness {
 func TestMariaDB(t *testing.T) { storetest.Run(t, mariaDB.harness()) }
 
 func TestMySQL(t *testing.T) { storetest.Run(t, mySQL.harness()) }
+
+func TestNotificationsOnMariaDB(t *testing.T) { storetest.RunNotifications(t, mariaDB.harness()) }
+
+func TestNotificationsOnMySQL(t *testing.T) { storetest.RunNotifications(t, mySQL.harness()) }
 
 func open(t testing.TB, cfg Config) *Store {
 	t.Helper()

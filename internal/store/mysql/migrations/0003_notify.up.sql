@@ -156,13 +156,13 @@ SELECT lower(concat_ws('-', substr(hex(r.id), 1, 8), substr(hex(r.id), 9, 4), su
        convert(r.idem_key USING utf8mb4) AS idempotency_key,
        convert(r.biz_type USING utf8mb4) AS biz_type,
        convert(r.template USING utf8mb4) AS template,
-       convert(r.recipient USING utf8mb4) AS recipient,
+       convert(r.recipient USING utf8mb4) AS recipient_id,
        convert(r.priority USING utf8mb4) AS priority,
        convert(r.locale USING utf8mb4) AS locale,
        convert(r.variables USING utf8mb4) AS variables,
        CASE WHEN r.not_before > 0 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.not_before MICROSECOND END AS not_before,
        CASE WHEN r.expires_at > 0 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.expires_at MICROSECOND END AS expires_at,
-       cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.accepted_at MICROSECOND AS create_time
+       cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.accepted_at MICROSECOND AS accepted_time
 FROM posthouse_request r
 -- next
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW posthouse_delivery_task AS
@@ -172,7 +172,7 @@ SELECT lower(concat_ws('-', substr(hex(d.id), 1, 8), substr(hex(d.id), 9, 4), su
            substr(hex(r.id), 17, 4), substr(hex(r.id), 21))) AS request_id,
        substr(convert(c.name USING utf8mb4), 9) AS channel,
        CASE d.purpose WHEN 0 THEN 'primary' WHEN 1 THEN 'former_address' ELSE 'escalation' END AS purpose,
-       convert(r.recipient USING utf8mb4) AS recipient,
+       convert(r.recipient USING utf8mb4) AS recipient_id,
        d.masked AS destination,
        CASE WHEN o.delivered_at > 0 THEN 'DELIVERED'
             WHEN o.seq IS NOT NULL THEN 'SUCCEEDED'
