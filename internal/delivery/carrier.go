@@ -1,0 +1,234 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/workqueue"
+)
+
+const (
+	// roundInterval is the longest wait until a retry that has fallen due is seen.
+	roundInterval = time.Second
+	callBound     = 5 * time.Second // of one call of the store
+	// closeGrace is how long Stop waits for sends before their connections close.
+	closeGrace = 5 * time.Second
+)
+
+// Carrier carries deliveries out.
+type Carrier struct {
+	cfg       Config
+	log       *slog.Logger
+	metrics   *metrics
+	templates *templates
+	lanes     []*lane
+	sweeper   *sweeper
+	clock     storeClock
+
+	mu      sync.Mutex // held by Start and Stop
+	started bool
+	end     context.CancelFunc
+	loops   sync.WaitGroup
+
+	sendMu  sync.Mutex
+	stopped bool
+	sends   sync.WaitGroup
+}
+
+// lane is one channel at work.
+type lane struct {
+	c       *Carrier
+	cfg     Channel
+	account *account
+	alerts  alerts
+	codes   codes
+}
+
+// New makes a Carrier that is not started. Its queues are to be given to the
+// engine.
+func New(cfg Config) (*Carrier, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	c := &Carrier{cfg: cfg, log: cfg.Logger, templates: newTemplates(cfg.Store)}
+	var err error
+	if c.metrics, err = newMetrics(cfg.Registerer, func() []*lane { return c.lanes }); err != nil {
+		return nil, fmt.Errorf("delivery: %w", err)
+	}
+	for _, ch := range cfg.Channels {
+		l := &lane{c: c, cfg: ch, alerts: alerts{log: c.log, channel: ch.Name}}
+		l.account = newAccount(&ch, func() { cfg.Engine.Wake(ch.Queue.ID) })
+		c.lanes = append(c.lanes, l)
+		c.metrics.begin(ch.Name)
+	}
+	c.sweeper = newSweeper(cfg.Store, c.log, c.metrics)
+	return c, nil
+}
+
+// Queues are what the engine consumes.
+func (c *Carrier) Queues() []workqueue.QueueConfig {
+	queues := make([]workqueue.QueueConfig, len(c.lanes))
+	for i, l := range c.lanes {
+		queues[i] = workqueue.QueueConfig{
+			Source: l.cfg.Queue, Wants: model.Ordering{Order: model.Parallel}, Policy: l.cfg.Policy,
+			Handler: l.handle, Bare: true, Load: c.load, Admit: l.account, Observe: l.observe,
+			OnSource:    func(s model.Source) { l.account.hear(s.Enabled) },
+			OnConsumers: l.account.setConsumers,
+			Concurrency: l.cfg.Concurrency, BatchSize: l.cfg.BatchSize, Timeout: l.cfg.Timeout, RoundInterval: roundInterval,
+			TripAfter: math.MaxInt32, // that is the breaker's business
+		}
+	}
+	return queues
+}
+
+// Start begins to cancel what expires, to erase what is not needed any more, and
+// to measure. Calling it again does nothing more.
+func (c *Carrier) Start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.started || c.isStopped() {
+		return
+	}
+	c.started = true
+	ctx, end := context.WithCancel(context.Background())
+	c.end = end
+	c.loops.Go(func() { c.sweeper.expireLoop(ctx) })
+	c.loops.Go(func() { c.sweeper.eraseLoop(ctx) })
+	c.loops.Go(func() { c.measureLoop(ctx) })
+}
+
+// Stop ends that, and closes the senders. The engine is to be stopped before. A
+// send that does not end keeps its sender open. Calling it again waits for the
+// first call.
+func (c *Carrier) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isStopped() {
+		return
+	}
+	c.sendMu.Lock()
+	c.stopped = true
+	c.sendMu.Unlock()
+	if c.started {
+		c.end()
+		c.loops.Wait()
+	}
+	ended := make(chan struct{})
+	go func() {
+		c.sends.Wait()
+		close(ended)
+	}()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+		c.log.Warn("a sender is still at work; its connections are not closed")
+		return
+	}
+	for _, l := range c.lanes {
+		if err := l.cfg.Sender.Close(); err != nil {
+			c.log.Warn("a sender could not be closed", "channel", l.cfg.Name)
+		}
+	}
+}
+
+func (c *Carrier) isStopped() bool {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	return c.stopped
+}
+
+// mayCall counts a call of a sender, unless they are being closed.
+func (c *Carrier) mayCall() bool {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if !c.stopped {
+		c.sends.Add(1)
+	}
+	return !c.stopped
+}
+
+func (c *Carrier) lane(name string) (*lane, error) {
+	for _, l := range c.lanes {
+		if l.cfg.Name == name {
+			return l, nil
+		}
+	}
+	return nil, &model.Error{Code: model.CodeNotFound, Op: "find the channel", Err: fmt.Errorf("no channel is called %q", name)}
+}
+
+// load fetches what is to be sent for what was claimed, with its templates.
+func (c *Carrier) load(ctx context.Context, works []model.Work) error {
+	seqs := make([]model.Seq, len(works))
+	for i := range works {
+		seqs[i] = works[i].Seq
+	}
+	before := time.Now()
+	outgoing, err := c.cfg.Store.Outgoing(ctx, seqs)
+	if err != nil {
+		return err
+	}
+	found := make(map[model.Seq]*model.Outgoing, len(outgoing))
+	ids := make([]model.TemplateID, len(outgoing))
+	for i := range outgoing {
+		found[outgoing[i].Seq] = &outgoing[i]
+		ids[i] = outgoing[i].Template
+		c.clock.set(outgoing[i].Now, before)
+	}
+	for i := range works {
+		works[i].Outgoing = found[works[i].Seq]
+	}
+	return c.templates.fetch(ctx, ids)
+}
+
+// storeClock tells the store's time between two calls of it.
+type storeClock struct {
+	mu    sync.Mutex
+	store model.Micros
+	local time.Time
+}
+
+// set takes in what the store's clock said, after the local time before.
+func (s *storeClock) set(store model.Micros, before time.Time) {
+	s.mu.Lock()
+	s.store, s.local = store, before
+	s.mu.Unlock()
+}
+
+// now is the store's time, or a little later.
+func (s *storeClock) now() model.Micros {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store.Add(time.Since(s.local))
+}
+
+// observe takes in what became of an attempt, after that was settled.
+func (l *lane) observe(e workqueue.Event) {
+	if e.Lost {
+		return
+	}
+	l.c.metrics.outcomes.WithLabelValues(l.cfg.Name, e.Kind.String()).Inc()
+	o := e.Work.Outgoing
+	switch e.Kind {
+	case model.SettleDead:
+		l.alerts.dead(l.codes.label(e.Code))
+		fallthrough
+	case model.SettleSuccess, model.SettleFailed:
+		if o != nil && len(o.Sensitive.Bytes) > 0 {
+			l.c.sweeper.ended(o.Request)
+		}
+	case model.SettleRelease:
+		if o != nil && expired(o, l.c.clock.now()) {
+			l.c.sweeper.expireNow()
+		}
+	case model.SettleRetry, model.SettleUncertain:
+	}
+}
+
+func expired(o *model.Outgoing, now model.Micros) bool { return o.ExpiresAt != 0 && now >= o.ExpiresAt }
