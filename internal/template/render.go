@@ -234,7 +234,7 @@ const unsafe = "ZgotmplZ"
 
 var (
 	executionError = regexp.MustCompile(`(?s)^template: [^:]*:(\d+):\d*:? executing .*? at <(.*?)>: (.*)$`)
-	missingEntry   = regexp.MustCompile(`map has no entry for key ("(?:[^"\\]|\\.)*")`)
+	missingEntry   = regexp.MustCompile(`no entry for key ("(?:[^"\\]|\\.)*")`)
 )
 
 // explain makes an error of ours out of the library's, whose text may hold values.
