@@ -9,7 +9,8 @@
 // compilers as [ParseParams.CheckExpression] and [ParseParams.CheckKey]).
 //
 // The tags: yaml is the key; default, min and max are written as in the file; oneof lists the allowed words;
-// required says that the key must be written out, and how; items bounds a list's length; check names a further test of a text (see textChecks); short lets the value of a group be written
+// required says that the key must be written out, and how; items bounds a list's or a table of texts' length; names is the test of such a table's
+// names (see nameChecks); check names a further test of a text (see textChecks); short lets the value of a group be written
 // alone, for that key; example is a sample value for a key without a default.
 package config
 
@@ -49,6 +50,23 @@ type Config struct {
 	// Sources are the senders that this process receives from, by name. The name is the last part of the URL that the
 	// sender pushes to: a lower-case letter or digit, then up to 62 of a-z, 0-9, _ and -.
 	Sources map[string]Source `yaml:"sources" required:"add one: sources: {demo: {verify: {kind: none}}}"`
+
+	// Templates is the folder of the templates: in it a folder for each, with a template.yaml and a file for each kind of
+	// channel and language. Needed where there are channels.
+	Templates string `yaml:"templates" default:"" check:"line" example:"./templates"`
+
+	// Channels are the ways to reach people, by name. They need POSTHOUSE_KEYS.
+	Channels map[string]Channel `yaml:"channels"`
+
+	// Policies choose the channels of a notification. The first whose when holds decides; a notification for which none
+	// holds is refused. Needed where there are channels.
+	Policies []Policy `yaml:"policies" items:"0 1000"`
+
+	// Retry is what follows a delivery's attempt that failed and may be repeated.
+	Retry Retry `yaml:"retry"`
+
+	// Worker is how deliveries are taken from the store.
+	Worker Worker `yaml:"worker"`
 
 	// Keys is what the environment variable POSTHOUSE_KEYS holds; nil where it is not set.
 	Keys *KeyRing `yaml:"-"`
@@ -242,11 +260,15 @@ type Limits struct {
 	Concurrency int `yaml:"concurrency" default:"256" min:"1" max:"65536"`
 }
 
-// Handler is what a kept message is handed to. Its one field is nil where the file names no handler.
+// Handler is what a kept message is handed to. At most one of its fields is not nil.
 type Handler struct {
 	// HTTP hands each message over as a POST with the exact body and content type. Any 2xx is success; redirects are
 	// not followed.
 	HTTP *HTTPHandler `yaml:"http"`
+
+	// Notify makes a notification of each message, in place of http. Every value is an expression over the push, as in
+	// accept: a fixed text stands in quotes of its own, as in '"order_status"'.
+	Notify *NotifyHandler `yaml:"notify"`
 }
 
 // HTTPHandler is a handler that is reached over HTTP.

@@ -49,7 +49,13 @@ func defaultConfig(store Secret, sources map[string]Source) *Config {
 		Listen: "127.0.0.1:8080", Admin: Admin{Listen: "127.0.0.1:8081"},
 		Store: Store{URL: store, Migrate: MigrateAuto}, Lock: Lock{Backend: LockBackendStore, Lease: 30 * time.Second},
 		Door: Door{Memory: 256 << 20}, Drain: 25 * time.Second, Log: Log{Level: "info", Format: LogText}, Sources: sources,
+		Retry: defaultRetry(), Worker: Worker{BatchSize: 50},
 	}
+}
+
+// defaultRetry is NC-12's.
+func defaultRetry() Retry {
+	return Retry{Base: time.Second, Cap: 300 * time.Second, Jitter: 5 * time.Second, MaxAttempts: 6}
 }
 
 func TestDefaults(t *testing.T) {
@@ -289,25 +295,50 @@ func TestDev(t *testing.T) {
 	got := Dev("127.0.0.1:9999", "data")
 	demo := defaultSource()
 	demo.Consume.Enabled = true
-	want := defaultConfig(Secret("sqlite:"+filepath.Join("data", "posthouse.db")), map[string]Source{DevSource: demo})
+	github := demo
+	github.Accept, github.Handler.Notify = got.Sources[DevGitHub].Accept, got.Sources[DevGitHub].Handler.Notify
+	want := defaultConfig(Secret("sqlite:"+filepath.Join("data", "posthouse.db")), map[string]Source{DevSource: demo, DevGitHub: github})
+	want.Channels = map[string]Channel{
+		"in_app": channelOf(ChannelInApp, func(c *Channel) { c.Template = "in_app" }),
+		"mail":   channelOf(ChannelMailbox, func(c *Channel) { c.Address, c.Template, c.OnUncertain = "email", "email", Resend }),
+	}
+	want.Policies = []Policy{{Send: []string{"in_app", "mail"}}}
 	want.Listen, want.Admin.Listen = "127.0.0.1:9999", "127.0.0.1:9999"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config differs (-want +got):\n%s", diff)
 	}
+	n := got.Sources[DevGitHub].Handler.Notify
+	for name, expression := range map[string]string{"idempotency_key": n.IdempotencyKey, "template": n.Template, "recipient.id": n.Recipient["id"], "recipient.email": n.Recipient["email"]} {
+		if expression == "" {
+			t.Errorf("pushes of issues give no %s", name)
+		}
+	}
 }
+
+// sameRing compares rings by their ids, since keys are not to be looked into.
+var sameRing = cmp.Comparer(func(a, b *KeyRing) bool { return (a == nil) == (b == nil) && (a == nil || a.String() == b.String()) })
 
 var shownKey = regexp.MustCompile(`(?m)^( *)#([a-z_]+:)`)
 
 func TestExample(t *testing.T) {
 	params := testParams(string(Example()))
-	params.LookupEnv = func(name string) (string, bool) { return hidden, name == "DEMO_SECRET" || name == "REDIS_PASSWORD" }
+	params.LookupEnv = func(name string) (string, bool) {
+		switch name {
+		case "DEMO_SECRET", "REDIS_PASSWORD", "MAIL_HOST", "MAIL_USERNAME", "MAIL_PASSWORD", "SMS_TOKEN":
+			return hidden, true
+		case KeysVariable:
+			return testKeys, true
+		}
+		return "", false
+	}
 	demo := defaultSource()
 	demo.Handler.HTTP = &HTTPHandler{URL: "http://127.0.0.1:9000/push", AllowPrivate: true}
 	demo.Consume.Enabled = true
 	want := defaultConfig("sqlite:./posthouse.db", map[string]Source{"demo": demo})
+	want.Keys, _ = ParseKeys(testKeys)
 
 	t.Run("it works as it is", func(t *testing.T) {
-		if diff := cmp.Diff(want, mustParse(t, params)); diff != "" {
+		if diff := cmp.Diff(want, mustParse(t, params), sameRing); diff != "" {
 			t.Errorf("config differs (-want +got):\n%s", diff)
 		}
 	})
@@ -320,12 +351,38 @@ func TestExample(t *testing.T) {
 		demo.Consume.Order, demo.Consume.Key = OrderKeyed, "body.customerId"
 		want.Lock.Backend, want.Lock.URL = LockBackendRedis, "redis://:"+hidden+"@localhost:6379/0"
 		want.Sources["demo"] = demo
-		if diff := cmp.Diff(want, mustParse(t, params)); diff != "" {
+		want.Templates = "./templates"
+		want.Channels = map[string]Channel{
+			"in_app": channelOf(ChannelInApp, func(c *Channel) { c.Template = "in_app" }),
+			"mail": channelOf(ChannelEmail, func(c *Channel) {
+				c.Address, c.Template, c.OnUncertain, c.Rate = "email", "email", Resend, 50
+				c.SMTP = &SMTP{Host: hidden, Port: 587, Username: hidden, Password: hidden, TLS: TLSStart, ConnectTimeout: 3 * time.Second, ReadTimeout: 5 * time.Second}
+				c.From = "Approvals <no-reply@example.com>"
+			}),
+			"text": channelOf(ChannelHTTP, func(c *Channel) {
+				c.Address, c.Template, c.OnUncertain = "phone", "text", Hold
+				c.Request = &Request{
+					Method: "POST", URL: "https://sms.example.com/send", ConnectTimeout: 3 * time.Second, ReadTimeout: 5 * time.Second,
+					Headers: map[string]Secret{"Authorization": "Bearer " + hidden, "Idempotency-Key": "{{.delivery.id}}"},
+					Body:    `{"to": {{json .address}}, "text": {{json .body}}}`,
+				}
+				c.Classify = []Classify{{When: `body.code == "ILLEGAL_NUMBER"`, Class: "permanent"}}
+				c.ProviderID = "body.sid"
+			}),
+		}
+		want.Policies = []Policy{
+			{When: `priority == "high"`, Send: []string{"in_app", "text"}, Success: Success{All: []string{"in_app"}, Any: []string{"text"}}},
+			{Send: []string{"in_app", "mail"}},
+		}
+		if diff := cmp.Diff(want, mustParse(t, params), sameRing); diff != "" {
 			t.Errorf("config differs (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("it shows every key", func(t *testing.T) {
 		for _, e := range Reference() {
+			if strings.HasPrefix(e.Path, "channels.") || strings.HasPrefix(e.Path, "policies[") || strings.Contains(e.Path, ".notify") {
+				continue // shown by samples
+			}
 			if !regexp.MustCompile(`(?m)^ {` + fmt.Sprint(2*e.Depth) + `}#?` + e.Name + `:`).Match(Example()) {
 				t.Errorf("%s is not shown", e.Path)
 			}
@@ -386,10 +443,13 @@ func checkTags(t *testing.T, k key) {
 			k.mustSet(reflect.New(one).Elem(), bound)
 		}
 	}
-	if k.check != "" && k.check != "expression" && k.check != "key" && textChecks[k.check] == nil {
+	if expressionSees[k.check] == "" && k.check != "" && textChecks[k.check] == nil {
 		t.Errorf("there is no check of the name %q", k.check)
 	}
-	if len(k.oneOf) > 0 && k.hasDef && k.word(text{value: k.def}).message != "" {
+	if k.texts && nameChecks[k.names] == nil {
+		t.Errorf("there is no check of names called %q", k.names)
+	}
+	if len(k.oneOf) > 0 && k.def != "" && k.word(text{value: k.def}).message != "" {
 		t.Errorf("the default %q is not one of %v", k.def, k.oneOf)
 	}
 }

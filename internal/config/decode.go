@@ -57,6 +57,9 @@ func (d *decoder) where(path string) position {
 }
 
 func parent(path string) string {
+	if strings.HasSuffix(path, "]") {
+		return path[:strings.LastIndexByte(path, '[')]
+	}
 	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
 		return path[:dot]
 	}
@@ -119,6 +122,10 @@ func (d *decoder) value(path string, node ast.Node, k *key, v reflect.Value) {
 	switch {
 	case k.kind == kindTable:
 		d.table(path, node, k, v)
+	case k.list:
+		d.items(path, node, k, v)
+	case k.texts:
+		d.texts(path, node, k, v)
 	case k.kind == kindGroup && k.short != "" && isScalar(d.resolve(node)):
 		short := find(keysOf(k.elem), k.short)
 		d.scalar(path, d.resolve(node), short, v.FieldByIndex(short.field.Index))
@@ -131,8 +138,6 @@ func (d *decoder) value(path string, node ast.Node, k *key, v reflect.Value) {
 			setDefaults(v)
 		}
 		d.group(path, node, v)
-	case k.list:
-		d.items(path, node, k, v)
 	default:
 		d.scalar(path, d.resolve(node), k, v)
 	}
@@ -148,7 +153,7 @@ func (d *decoder) table(path string, node ast.Node, k *key, v reflect.Value) {
 		d.fail(path, "wants "+kindTable.wants()+", found "+d.found(node), k.required)
 		return
 	}
-	if len(entries) == 0 {
+	if len(entries) == 0 && k.required != "" {
 		d.fail(path, "is empty", k.required)
 		return
 	}
@@ -167,7 +172,36 @@ func (d *decoder) table(path string, node ast.Node, k *key, v reflect.Value) {
 	}
 }
 
-// items fills a list of scalars.
+// texts fills a map of scalars whose keys the user chooses.
+func (d *decoder) texts(path string, node ast.Node, k *key, v reflect.Value) {
+	entries, ok := d.entries(path, node)
+	if !ok {
+		d.fail(path, "wants "+k.wants()+", found "+d.found(node), "write {name: value}")
+		return
+	}
+	if n := len(entries); n < k.minItems || n > k.maxItems {
+		d.fail(path, "has "+strconv.Itoa(n)+" entries", "write "+strconv.Itoa(k.minItems)+" to "+strconv.Itoa(k.maxItems))
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range entries {
+		here := join(path, printable(e.name))
+		d.at[here] = e.at
+		if c := nameChecks[k.names](e.name); c.message != "" {
+			d.fail(here, c.message, c.fix)
+		}
+		one := *k
+		one.texts = false
+		if k.names == "header" && isCredential(e.name) {
+			one.check = "credential"
+		}
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.scalar(here, d.resolve(e.value), &one, value)
+		v.SetMapIndex(reflect.ValueOf(e.name), value)
+	}
+}
+
+// items fills a list, of scalars or of groups.
 func (d *decoder) items(path string, node ast.Node, k *key, v reflect.Value) {
 	sequence, ok := d.resolve(node).(*ast.SequenceNode)
 	if !ok {
@@ -185,6 +219,11 @@ func (d *decoder) items(path string, node ast.Node, k *key, v reflect.Value) {
 		here := path + "[" + strconv.Itoa(i) + "]"
 		d.at[here] = place(item)
 		before := len(d.errors)
+		if k.kind == kindGroup {
+			setDefaults(v.Index(i))
+			d.group(here, item, v.Index(i))
+			continue
+		}
 		d.scalar(here, d.resolve(item), &one, v.Index(i))
 		d.failed[path] = d.failed[path] || len(d.errors) > before
 	}
@@ -232,16 +271,48 @@ func (d *decoder) limits(path string, k *key, t text, v reflect.Value) {
 			d.fail(path, message, "write "+k.limits())
 		}
 	}
-	switch k.check {
-	case "":
+	if sees, isExpression := expressionSees[k.check]; isExpression {
+		d.expression(path, t, d.params.compiler(k.check), "it sees "+sees)
+		return
+	}
+	if k.check == "" {
+		return
+	}
+	if c := textChecks[k.check](t); c.message != "" {
+		d.fail(path, c.message, c.fix)
+	}
+}
+
+const (
+	pushSees   = "body, body_hash, headers, query, content_type and size"
+	answerSees = "status, headers, body and text"
+)
+
+// expressionSees says, for each check that is an expression's, what such an expression sees.
+var expressionSees = map[string]string{
+	"expression":  pushSees,
+	"key":         pushSees,
+	"value":       pushSees + `; a fixed text stands in quotes of its own, as in '"text"'`,
+	"policy":      "biz_type, priority, tags, locale, template and recipient",
+	"answer":      answerSees,
+	"answervalue": answerSees,
+}
+
+// compiler is what the caller compiles the expressions of a check with; nil where they are not tested.
+func (p *ParseParams) compiler(check string) func(string) error {
+	switch check {
 	case "expression":
-		d.expression(path, t, d.params.CheckExpression)
+		return p.CheckExpression
 	case "key":
-		d.expression(path, t, d.params.CheckKey)
+		return p.CheckKey
+	case "value":
+		return p.CheckValue
+	case "policy":
+		return p.CheckPolicy
+	case "answer":
+		return p.CheckAnswer
 	default:
-		if c := textChecks[k.check](t); c.message != "" {
-			d.fail(path, c.message, c.fix)
-		}
+		return p.CheckAnswerValue
 	}
 }
 
@@ -262,7 +333,7 @@ func (k *key) word(t text) complaint {
 
 // expression compiles a text by compile, which the caller handed in. The compiler's words are repeated, in one short line, only
 // where nothing in the text came from outside the file.
-func (d *decoder) expression(path string, t text, compile func(string) error) {
+func (d *decoder) expression(path string, t text, compile func(string) error, fix string) {
 	if t.value == "" || compile == nil {
 		return
 	}
@@ -274,5 +345,5 @@ func (d *decoder) expression(path string, t text, compile func(string) error) {
 	if first, _, _ := strings.Cut(err.Error(), "\n"); !t.outside {
 		message += ": " + cut(first, 200)
 	}
-	d.fail(path, message, "it sees body, body_hash, headers, query, content_type and size")
+	d.fail(path, message, fix)
 }

@@ -17,6 +17,9 @@ var update = flag.Bool("update", false, "write what came out into testdata")
 // hidden is what every secret of the tests' environment and files contains: it must never be printed.
 const hidden = "hunter2"
 
+// testKeys is a key ring that is known to none but the tests.
+const testKeys = "k1:" + "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
 var testEnvironment = map[string]string{
 	"ERP_SECRET":  hidden + "-erp",
 	"NEXT_SECRET": "file:/secrets/" + hidden,
@@ -30,6 +33,9 @@ var testEnvironment = map[string]string{
 	"PORT":        "9100",
 	"SECRETS":     "/secrets",
 	"USER":        "posthouse",
+	"MAIL_SECRET": hidden,
+	"SMS_TOKEN":   hidden,
+	"CHANNEL":     hidden,
 }
 
 var testFiles = map[string]string{
@@ -44,7 +50,13 @@ var testFiles = map[string]string{
 func testParams(text string) ParseParams {
 	return ParseParams{
 		Data: []byte(text), File: "posthouse.yaml",
-		LookupEnv: func(name string) (string, bool) { value, set := testEnvironment[name]; return value, set },
+		LookupEnv: func(name string) (string, bool) {
+			if name == KeysVariable {
+				return testKeys, strings.Contains(text, "channels:") // which need it
+			}
+			value, set := testEnvironment[name]
+			return value, set
+		},
 		ReadFile: func(path string) ([]byte, error) {
 			switch data, found := testFiles[path]; {
 			case found:
@@ -63,6 +75,7 @@ func testParams(text string) ParseParams {
 			}
 			return nil
 		},
+		CheckValue: testCompiler, CheckPolicy: testCompiler, CheckAnswer: testCompiler, CheckAnswerValue: testCompiler,
 		CheckExpression: func(expression string) error {
 			if strings.Contains(expression, "syntax!") {
 				return errors.New("unexpected token Operator(\"!\") (1:7)\n | " + expression)
@@ -70,6 +83,13 @@ func testParams(text string) ParseParams {
 			return nil
 		},
 	}
+}
+
+func testCompiler(expression string) error {
+	if strings.Contains(expression, "syntax!") {
+		return errors.New("1:7: " + expression)
+	}
+	return nil
 }
 
 // Each file under testdata/problems is a configuration, a line of dashes, and what is said about it, line by line.

@@ -23,6 +23,7 @@ func (d *decoder) pairs(c *Config) {
 		d.dedupPair(join(path, "dedup"), source.Dedup)
 		d.consumePairs(join(path, "consume"), source.Consume)
 	}
+	d.notificationPairs(c)
 }
 
 // lockPair: what a backend needs, and what has no meaning for it.
@@ -85,7 +86,13 @@ func (d *decoder) doorPairs(path string, s Source, door Door) {
 
 func (d *decoder) handlerPairs(path string, s Source) {
 	enabled, handler := join(path, "consume.enabled"), join(path, "handler")
+	if s.Handler.HTTP != nil && s.Handler.Notify != nil {
+		d.fail(join(handler, "notify"), "stands beside http, and a message is handed to one of them", "keep one")
+	}
 	if s.Handler.HTTP == nil {
+		if s.Handler.Notify != nil {
+			return
+		}
 		if s.Consume.Enabled && d.sound(enabled, handler) {
 			d.fail(enabled, "is true, but there is no handler to hand messages to", "write handler: {http: {url: https://example.com/path}}")
 		}

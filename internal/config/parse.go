@@ -36,6 +36,16 @@ type ParseParams struct {
 
 	// CheckKey does the same for an expression that yields a key.
 	CheckKey func(expression string) error
+
+	// CheckValue does the same for an expression over a push that yields anything.
+	CheckValue func(expression string) error
+
+	// CheckPolicy does the same for a policy's condition.
+	CheckPolicy func(expression string) error
+
+	// CheckAnswer does the same for a condition over a provider's answer, and CheckAnswerValue for an expression over it
+	// that yields a text.
+	CheckAnswer, CheckAnswerValue func(expression string) error
 }
 
 // Load reads the file that the parameters name, and then does what [Parse] does.
@@ -79,7 +89,7 @@ func Parse(p ParseParams) (c *Config, problems, warnings []Problem) {
 		d.group("", root, reflect.ValueOf(c).Elem())
 		d.pairs(c)
 	}
-	c.Keys = d.keys()
+	c.Keys = d.keys(len(c.Channels) > 0)
 
 	problems, warnings = sortProblems(d.errors), sortProblems(d.warnings)
 	if len(problems) > 0 {
@@ -164,9 +174,13 @@ func firstBadByte(data []byte) (position, bool) {
 }
 
 // keys reads the key ring from the environment; an empty variable counts as none.
-func (d *decoder) keys() *KeyRing {
+func (d *decoder) keys(needed bool) *KeyRing {
 	value, set := d.params.LookupEnv(KeysVariable)
 	if !set || strings.TrimSpace(value) == "" {
+		if needed {
+			d.errors = append(d.errors, Problem{File: Environment, Path: KeysVariable, Message: "is not set, but there are channels: addresses and sensitive variables are kept encrypted",
+				Fix: `set it, as in POSTHOUSE_KEYS="k1:$(head -c 32 /dev/urandom | base64)", and keep it: what is kept cannot be read without it`})
+		}
 		return nil
 	}
 	ring, err := ParseKeys(value)

@@ -12,6 +12,7 @@ type Entry struct {
 	Name     string // the last part of Path
 	Group    bool   // whether it holds other keys, which follow
 	Table    bool   // whether those have names that the user chooses
+	List     bool   // whether there may be many such groups
 	Type     string // what may stand there, in words; empty for a group
 	Limits   string // the bounds, in words; may be empty
 	Default  string // as written in YAML; empty where Required or where there is none
@@ -29,7 +30,7 @@ func entriesOf(out []Entry, t reflect.Type, path string, depth int) []Entry {
 		here := join(path, k.name)
 		e := Entry{
 			Path: here, Go: t.Name() + "." + k.field.Name, Depth: depth, Name: k.name,
-			Group: k.elem != nil, Table: k.kind == kindTable, Limits: k.limits(), Example: k.example, Required: k.required != "",
+			Group: k.elem != nil, Table: k.kind == kindTable, List: k.list && k.elem != nil, Limits: k.limits(), Example: k.example, Required: k.required != "",
 		}
 		if k.hasDef {
 			e.Default = k.written(k.def)
@@ -41,8 +42,11 @@ func entriesOf(out []Entry, t reflect.Type, path string, depth int) []Entry {
 		}
 		out = append(out, e)
 		below, deeper := here, depth+1
-		if k.kind == kindTable {
+		switch {
+		case k.kind == kindTable:
 			below, deeper = join(here, "<name>"), depth+2
+		case e.List:
+			below = here + "[]"
 		}
 		out = entriesOf(out, k.elem, below, deeper)
 	}
@@ -54,6 +58,8 @@ func (k *key) written(def string) string {
 	switch {
 	case k.list:
 		return "[" + def + "]"
+	case k.texts:
+		return "{}"
 	case def == "":
 		return `""`
 	default:

@@ -18,6 +18,7 @@ const (
 	kindInt                  // int
 	kindDuration             // time.Duration
 	kindSize                 // Bytes
+	kindRate                 // Rate
 	kindGroup                // struct, or a pointer to one that is nil where the key is absent
 	kindTable                // map[string]struct: names that the user chooses
 )
@@ -25,13 +26,15 @@ const (
 // wants says, in words for an error and for the reference, what stands for a kind.
 func (k kind) wants() string {
 	return [...]string{"text", "text", "true or false", "a whole number", "a duration such as 30s, 5m or 8d",
-		"a size such as 512KiB, 1MiB or 1048576", "a mapping of keys", "a mapping of names"}[k]
+		"a size such as 512KiB, 1MiB or 1048576", "a rate such as 50/s, 600/m or 1000/h", "a mapping of keys", "a mapping of names"}[k]
 }
 
 var (
 	secretType   = reflect.TypeFor[Secret]()
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
+	rateType     = reflect.TypeFor[Rate]()
+	channelType  = reflect.TypeFor[Channel]()
 )
 
 // key is what the struct's tags say about one key of the file.
@@ -41,6 +44,7 @@ type key struct {
 	field    reflect.StructField
 	kind     kind // of one element, where list
 	list     bool
+	texts    bool         // a mapping of names to such values
 	elem     reflect.Type // the group's or the table's struct type
 	def      string
 	hasDef   bool
@@ -51,6 +55,7 @@ type key struct {
 	maxItems int
 	short    string // the key of a group for which a plain value stands
 	check    string
+	names    string // the test of a mapping's names
 	example  string
 }
 
@@ -70,12 +75,14 @@ func newKey(owner reflect.Type, field reflect.StructField, name string) key {
 	k := key{
 		name: name, owner: owner, field: field,
 		required: field.Tag.Get("required"), min: field.Tag.Get("min"), max: field.Tag.Get("max"),
-		oneOf: strings.Fields(field.Tag.Get("oneof")), short: field.Tag.Get("short"), check: field.Tag.Get("check"), example: field.Tag.Get("example"),
+		oneOf: strings.Fields(field.Tag.Get("oneof")), short: field.Tag.Get("short"), check: field.Tag.Get("check"), names: field.Tag.Get("names"), example: field.Tag.Get("example"),
 	}
 	k.def, k.hasDef = field.Tag.Lookup("default")
 	t := field.Type
-	if t.Kind() == reflect.Slice {
-		k.list, t = true, t.Elem()
+	k.list = t.Kind() == reflect.Slice
+	k.texts = t.Kind() == reflect.Map && t.Elem().Kind() == reflect.String
+	if k.list || k.texts {
+		t = t.Elem()
 		low, high, _ := strings.Cut(field.Tag.Get("items"), " ")
 		k.minItems, k.maxItems = mustInt(low), mustInt(high)
 	}
@@ -86,6 +93,8 @@ func newKey(owner reflect.Type, field reflect.StructField, name string) key {
 		k.kind = kindDuration
 	case t == bytesType:
 		k.kind = kindSize
+	case t == rateType:
+		k.kind = kindRate
 	case t.Kind() == reflect.String:
 		k.kind = kindText
 	case t.Kind() == reflect.Bool:
@@ -131,8 +140,11 @@ func (k *key) wants() string {
 			what = k.oneOf[0]
 		}
 	}
-	if k.list {
+	switch {
+	case k.list:
 		return "a list, each of it " + what
+	case k.texts:
+		return "a mapping of names to " + what
 	}
 	return what
 }
@@ -150,7 +162,7 @@ func setDefaults(v reflect.Value) {
 				k.mustSet(one, strings.TrimSpace(item))
 				field.Set(reflect.Append(field, one))
 			}
-		case k.hasDef && !k.list:
+		case k.hasDef && !k.list && !k.texts:
 			k.mustSet(field, k.def)
 		}
 	}
@@ -188,6 +200,12 @@ func (k *key) set(v reflect.Value, s string) error {
 			return err
 		}
 		v.SetInt(int64(d))
+	case kindRate:
+		r, err := ParseRate(s)
+		if err != nil {
+			return err
+		}
+		v.SetFloat(float64(r))
 	case kindSize:
 		n, err := ParseBytes(s)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // textChecks are the tests that a key's check tag names. Each looks at one text and says what is wrong with it, or
-// nothing. None repeats what it was given. "expression" and "key" stand apart: the caller of Parse hands them in.
+// nothing. None repeats what it was given. Those of expressions stand apart: the caller of Parse hands them in.
 var textChecks = map[string]func(text) complaint{
 	"address":   checkAddress,
 	"loopback":  checkLoopback,
@@ -23,6 +23,14 @@ var textChecks = map[string]func(text) complaint{
 	"line":      checkLine,
 	"mediatype": checkMediaType,
 	"httpurl":   checkHTTPURL,
+	"host":      checkHost,
+	"mailbox":   checkMailbox,
+	"kind":      checkKind,
+
+	"credential":    checkCredential,
+	"requesturl":    checkRequestURL,
+	"requestheader": checkRequestHeader,
+	"requestbody":   checkRequestBody,
 }
 
 func checkAddress(t text) complaint {

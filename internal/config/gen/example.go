@@ -14,8 +14,8 @@ const exampleHead = `# Configuration of posthouse. It works as it is: one source
 #
 # ${NAME} within a text is replaced by that environment variable ($$ stands for one $); a secret, and the url of store
 # and lock, may be file:/path instead. Secrets written out in this file are refused.
-# The environment variable POSTHOUSE_KEYS holds the keys for what is kept hashed: id:base64,id:base64,…, the current
-# one first.
+# The environment variable POSTHOUSE_KEYS holds the keys for what is kept hashed or encrypted: id:base64,id:base64,…,
+# the current one first. It must be set where there are channels.
 `
 
 // exampleSets is what the example does set, as YAML.
@@ -27,6 +27,20 @@ var exampleSets = map[string]string{
 	"sources.<name>.consume.enabled":            "true",
 }
 
+// exampleBlocks are groups that the example shows by a sample instead of key by key; docs/configuration.md has all.
+var exampleBlocks = map[string]string{
+	"channels": `#channels:
+  #in_app: {}
+  #mail: {type: email, smtp: {host: "${MAIL_HOST}", username: "${MAIL_USERNAME}", password: "${MAIL_PASSWORD}"}, from: "Approvals <no-reply@example.com>", rate: 50/s}
+  #text: {type: http, request: {url: "https://sms.example.com/send", headers: {Authorization: "Bearer ${SMS_TOKEN}", Idempotency-Key: "{{.delivery.id}}"}, body: '{"to": {{json .address}}, "text": {{json .body}}}'}, classify: [{when: body.code == "ILLEGAL_NUMBER", class: permanent}], provider_id: body.sid}
+`,
+	"policies": `#policies: [{when: 'priority == "high"', send: [in_app, text], success: {all: [in_app], any: [text]}}, {send: [in_app, mail]}]
+`,
+	"sources.<name>.handler.notify": `      # notify: {idempotency_key: 'body.id + ":" + body.status', biz_type: '"order.status"', template: '"order_status"',
+      #   recipient: {id: body.user_id, email: body.user_email}, variables: {order: body.id}}
+`,
+}
+
 const (
 	exampleSource = "demo"
 	exampleWidth  = 110
@@ -36,7 +50,11 @@ const (
 func renderExample(m meanings) (string, error) {
 	var b strings.Builder
 	b.WriteString(exampleHead)
+	block := "-"
 	for _, e := range config.Reference() {
+		if strings.HasPrefix(e.Path, block) {
+			continue
+		}
 		meaning, err := m.of(e)
 		if err != nil {
 			return "", err
@@ -47,6 +65,11 @@ func renderExample(m meanings) (string, error) {
 			b.WriteByte('\n')
 		}
 		writeComment(&b, indent, append(strings.Fields(meaning), exampleFacts(e, isSet)...))
+		if sample, found := exampleBlocks[e.Path]; found {
+			b.WriteString(sample)
+			block = e.Path
+			continue
+		}
 		switch {
 		case e.Table:
 			fmt.Fprintf(&b, "%s%s:\n%s  %s:\n", indent, e.Name, indent, exampleSource)

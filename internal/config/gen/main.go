@@ -21,7 +21,7 @@ const (
 )
 
 func run() error {
-	m, err := readMeanings("config.go")
+	m, err := readMeanings(typeFiles...)
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/posthouse/posthouse/internal/config"
 )
 
-// The generated files are those that the types give now. After a change of config.go: go generate ./internal/config.
+// The generated files are those that the types give now. After a change of the types: go generate ./internal/config.
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Chdir("..")
-	m, err := readMeanings("config.go")
+	m, err := readMeanings(typeFiles...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,25 @@ import (
 // meanings is the comment of each field, by Type.Field, as one line without the line breaks of the source.
 type meanings map[string]string
 
-// readMeanings takes the fields' comments from a Go file.
-func readMeanings(file string) (meanings, error) {
+// typeFiles hold the types of the configuration.
+var typeFiles = []string{"config.go", "notifications.go"}
+
+// readMeanings takes the fields' comments from Go files.
+func readMeanings(files ...string) (meanings, error) {
+	out := meanings{}
+	for _, file := range files {
+		if err := out.read(file); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (m meanings) read(file string) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return nil, fmt.Errorf("reading the comments: %w", err)
+		return fmt.Errorf("reading the comments: %w", err)
 	}
-	out := meanings{}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
@@ -28,13 +40,13 @@ func readMeanings(file string) (meanings, error) {
 		if structure, ok := spec.Type.(*ast.StructType); ok {
 			for _, field := range structure.Fields.List {
 				for _, name := range field.Names {
-					out[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+					m[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 				}
 			}
 		}
 		return false
 	})
-	return out, nil
+	return nil
 }
 
 // of returns the meaning of a key, which a Go comment begins with the field's name: without

@@ -8,25 +8,27 @@ import (
 )
 
 const referenceHead = "# Configuration reference\n\n" +
-	"<!-- Generated from internal/config/config.go by go generate ./internal/config. Do not edit. -->\n\n" +
+	"<!-- Generated from the types of internal/config by go generate ./internal/config. Do not edit. -->\n\n" +
 	"`posthouse serve --config posthouse.yaml` reads one YAML file and the environment. `posthouse init` writes a commented\n" +
 	"file to begin with; `posthouse config check` tells every problem at once, each with its line, and starts nothing.\n\n" +
 	"## How values are written\n\n" +
 	"- A **duration** is written as in `500ms`, `30s`, `1h30m` or `8d`; it always has a unit.\n" +
+	"- A **rate** is written as in `50/s`, `600/m` or `1000/h`.\n" +
 	"- A **size** is written as in `512KiB`, `1MiB` (units of 1024), `10MB` (units of 1000) or as a plain number of bytes.\n" +
 	"- **`${NAME}`**, anywhere within a text, is replaced by that environment variable. It is put in after the YAML was\n" +
 	"  parsed, so no value can add keys. `$$` stands for one `$`: `$${NAME}` is the text `${NAME}`. Within `{ }` and `[ ]`\n" +
 	"  put such a text in quotes. A variable that is not set is a problem; one that is set and empty is an empty text.\n" +
 	"- **`file:/path`** in place of a secret, or of the URL of store or lock, reads it from that file, without the newline at\n" +
 	"  its end.\n" +
-	"- Secrets are never written out in the file: a literal password in the URL of store or lock, and a literal entry of\n" +
-	"  `secrets`, are refused.\n" +
+	"- Secrets are never written out in the file: a literal password in the URL of store or lock or of a mail server, a\n" +
+	"  literal entry of `secrets`, and a literal credential in a provider's URL, headers or body are refused.\n" +
 	"- Unknown keys, keys that stand twice, and values out of bounds are problems; nothing is guessed or cut to fit.\n" +
 	"- YAML anchors, aliases and `<<` work, so that sources can share what they have in common.\n\n" +
 	"## Environment\n\n" +
-	"- **`POSTHOUSE_KEYS`** holds the keys for what is kept hashed, as `id:base64,id:base64,…`: the first is the current one,\n" +
-	"  the others keep what was written under them recognisable. An id is 1 to 32 of `A-Z a-z 0-9 _ -`; a key has at least\n" +
-	"  32 bytes. `echo \"k1:$(head -c 32 /dev/urandom | base64)\"` makes one.\n\n" +
+	"- **`POSTHOUSE_KEYS`** holds the keys for what is kept hashed or encrypted, as `id:base64,id:base64,…`: the first is the\n" +
+	"  current one, the others keep what was written under them recognisable and readable. An id is 1 to 32 of\n" +
+	"  `A-Z a-z 0-9 _ -`; a key has at least 32 bytes. `echo \"k1:$(head -c 32 /dev/urandom | base64)\"` makes one. It must\n" +
+	"  be set where there are channels.\n\n" +
 	"## Keys\n"
 
 // renderReference writes docs/configuration.md: a section for each group, with the keys that it holds itself.
@@ -56,8 +58,11 @@ func renderReference(m meanings) (string, error) {
 
 // section is the path under which a group's keys stand.
 func section(e config.Entry) string {
-	if e.Table {
+	switch {
+	case e.Table:
 		return e.Path + ".<name>"
+	case e.List:
+		return e.Path + "[]"
 	}
 	return e.Path
 }
@@ -83,7 +88,7 @@ func writeKeys(b *strings.Builder, m meanings, entries []config.Entry, group str
 
 // anchor is what GitHub makes of a heading that is one code span.
 func anchor(heading string) string {
-	return strings.NewReplacer(".", "", "<", "", ">", "").Replace(heading)
+	return strings.NewReplacer(".", "", "<", "", ">", "", "[", "", "]", "").Replace(heading)
 }
 
 // escape keeps <name> in prose from being taken for HTML.
