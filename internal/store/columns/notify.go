@@ -210,3 +210,15 @@ func SeqAt(low, high model.Seq, at model.Micros, made func(from model.Seq) (seq 
 	}
 	return low, nil
 }
+
+// MayReplay says whether a delivery of that status is replayed.
+func MayReplay(status model.DeliveryStatus, force bool) bool {
+	switch status {
+	case model.DeliveryFailed, model.DeliveryDead:
+		return true
+	case model.DeliveryUncertain, model.DeliverySucceeded, model.DeliveryDelivered, model.DeliveryCancelled:
+		return force
+	case model.DeliveryPending, model.DeliveryProcessing, model.DeliveryRetryWait:
+	}
+	return false
+}

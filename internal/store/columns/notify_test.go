@@ -124,3 +124,22 @@ func TestSeqAtFindsWhereATimeBegins(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatMayBeReplayed(t *testing.T) {
+	freely, forced := 0, 0
+	for _, status := range model.DeliveryStatuses() {
+		if MayReplay(status, false) {
+			freely++
+		}
+		if MayReplay(status, true) {
+			forced++
+		}
+		waits := !status.Final() && status != model.DeliveryUncertain
+		if MayReplay(status, false) && !MayReplay(status, true) || MayReplay(status, true) == waits {
+			t.Errorf("%s: %t, with force %t", status, MayReplay(status, false), MayReplay(status, true))
+		}
+	}
+	if freely != 2 || forced != 6 {
+		t.Errorf("%d are replayed, %d with force", freely, forced)
+	}
+}

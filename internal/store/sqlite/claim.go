@@ -63,7 +63,7 @@ func (s *Store) ClaimWork(ctx context.Context, p model.ClaimParams) (claimed mod
 			}
 			claimed.Works, err = take(t, &p, `SELECT value FROM json_each(?)`, list(seqs))
 		}
-		if err != nil {
+		if err != nil || p.Bare {
 			return err
 		}
 		return load(t, claimed.Works)

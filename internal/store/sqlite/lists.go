@@ -39,10 +39,11 @@ const (
 		WHERE source = @source AND seq < @seq ORDER BY seq DESC LIMIT @limit)`
 	pageOfAllOutcomes = `WITH page (at, seq) AS MATERIALIZED (SELECT 0, seq FROM posthouse_outcome
 		WHERE seq < @seq ORDER BY seq DESC LIMIT @limit)`
-	pageOfWork    = `WITH RECURSIVE branch (queue, slot) AS (` + firstSlot + ` WHERE s.id = @source` + pageOfBranches
+	pageOfWork    = `WITH RECURSIVE branch (queue, slot) AS (` + firstSlot + ` AND s.id = @source` + pageOfBranches
 	pageOfAllWork = `WITH RECURSIVE branch (queue, slot) AS (` + firstSlot + pageOfBranches
 
-	firstSlot = `SELECT s.id, (SELECT min(slot) FROM posthouse_work WHERE queue = s.id AND state = @state) FROM posthouse_source s`
+	firstSlot = `SELECT s.id, (SELECT min(slot) FROM posthouse_work WHERE queue = s.id AND state = @state)
+		FROM posthouse_source s WHERE s.tenant = 0`
 
 	inBranch = `FROM posthouse_work WHERE queue = b.queue AND state = @state AND slot = b.slot
 		AND retry_count BETWEEN @low AND @high AND (due_at, seq) < (@due, @seq)`
@@ -101,6 +102,10 @@ func pageQuery(p model.ListParams) (query string, args []any, err error) {
 	if p.After == (model.Cursor{}) {
 		p.After = model.Cursor{DueAt: math.MaxInt64, Seq: math.MaxInt64}
 	}
+	// Outcomes of deliveries come after those of all messages.
+	if p.Filter == model.OnlySuccess {
+		p.After.Seq = min(p.After.Seq, model.DeliverySeqs)
+	}
 	args = []any{sql.Named("source", p.Source), sql.Named("seq", p.After.Seq), sql.Named("limit", p.Limit+1)}
 	one, all := pageOfWork, pageOfAllWork
 	var state model.State
@@ -154,22 +159,30 @@ func (s *Store) Message(ctx context.Context, id uuid.UUID) (view model.MessageVi
 		if err != nil {
 			return err
 		}
-		rows, err = snapshot.QueryContext(ctx, `SELECT replay, n, started_at, ended_at, outcome, reason, error, http_status
-			FROM posthouse_attempt WHERE seq = @seq
-			UNION ALL
-			SELECT replay, n, started_at, finished_at, 'success', '', '', http_status FROM posthouse_outcome WHERE seq = @seq AND n > 0
-			ORDER BY 1, 2`, sql.Named("seq", view.Seq))
-		return each(rows, err, func(rows *sql.Rows) error {
-			var a model.AttemptView
-			err := rows.Scan(&a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus)
-			attempts = append(attempts, a)
-			return err
-		})
+		attempts, err = attemptsOf(ctx, snapshot, view.Seq)
+		return err
 	})
 	if err != nil {
 		return model.MessageView{}, nil, err
 	}
 	return view, attempts, nil
+}
+
+// attemptsOf lists the attempts at one work, oldest first, with the successful
+// one.
+func attemptsOf(ctx context.Context, snapshot *sql.Tx, seq model.Seq) (attempts []model.AttemptView, err error) {
+	rows, err := snapshot.QueryContext(ctx, `SELECT replay, n, started_at, ended_at, outcome, reason, error, http_status, code
+		FROM posthouse_attempt WHERE seq = @seq
+		UNION ALL
+		SELECT replay, n, started_at, finished_at, 'success', '', '', http_status, '' FROM posthouse_outcome WHERE seq = @seq AND n > 0
+		ORDER BY 1, 2`, sql.Named("seq", seq))
+	err = each(rows, err, func(rows *sql.Rows) error {
+		var a model.AttemptView
+		err := rows.Scan(&a.Replay, &a.N, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.Reason, &a.Error, &a.HTTPStatus, &a.Code)
+		attempts = append(attempts, a)
+		return err
+	})
+	return attempts, err
 }
 
 // Body returns the exact bytes.
@@ -207,6 +220,9 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 				coalesce(p.pending, 0), coalesce(p.retrying, 0), coalesce(p.due, 0), coalesce(p.oldest, 0),
 				(SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 1),
 				(SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 2),
+				CASE WHEN s.tenant = 0 THEN 0 ELSE (SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 4) END,
+				CASE WHEN s.tenant = 0 THEN 0 ELSE (SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 5) END,
+				CASE WHEN s.tenant = 0 THEN 0 ELSE (SELECT count(*) FROM posthouse_work w WHERE w.queue = s.id AND w.state = 6) END,
 				(SELECT coalesce(sum(succeeded), 0) FROM posthouse_counter c WHERE c.source = s.id)
 			`+sourcesWithKeys+`
 			LEFT JOIN (SELECT queue, sum(retry_count = 0) AS pending, sum(retry_count > 0) AS retrying,
@@ -217,7 +233,7 @@ func (s *Store) Stats(ctx context.Context) (stats []model.SourceStats, err error
 			var c model.SourceStats
 			var oldest model.Micros
 			err := rows.Scan(append(sourceFields(&c.Source), &c.Pending, &c.Retrying, &c.Due, &oldest,
-				&c.Processing, &c.Failed, &c.Success)...)
+				&c.Processing, &c.Failed, &c.Dead, &c.Uncertain, &c.Cancelled, &c.Success)...)
 			if c.Due > 0 {
 				c.OldestDueAge = now.Sub(oldest)
 			}

@@ -83,7 +83,10 @@ func (s *Store) Ping(ctx context.Context) error {
 const touchTables = `SELECT EXISTS (SELECT 1 FROM posthouse_message), EXISTS (SELECT 1 FROM posthouse_work), EXISTS (SELECT 1 FROM posthouse_outcome),
 	EXISTS (SELECT 1 FROM posthouse_attempt), EXISTS (SELECT 1 FROM posthouse_counter), EXISTS (SELECT 1 FROM posthouse_source),
 	EXISTS (SELECT 1 FROM posthouse_instance), EXISTS (SELECT 1 FROM posthouse_lease), EXISTS (SELECT 1 FROM posthouse_key),
-	EXISTS (SELECT 1 FROM posthouse_want), EXISTS (SELECT 1 FROM posthouse_dedup)`
+	EXISTS (SELECT 1 FROM posthouse_want), EXISTS (SELECT 1 FROM posthouse_dedup),
+	EXISTS (SELECT 1 FROM posthouse_template), EXISTS (SELECT 1 FROM posthouse_request), EXISTS (SELECT 1 FROM posthouse_secret),
+	EXISTS (SELECT 1 FROM posthouse_delivery), EXISTS (SELECT 1 FROM posthouse_expiry), EXISTS (SELECT 1 FROM posthouse_user),
+	EXISTS (SELECT 1 FROM posthouse_user_message), EXISTS (SELECT 1 FROM posthouse_audit)`
 
 // migrator runs migrations. DDL is transactional here, and the transaction that
 // it runs in is the lock.

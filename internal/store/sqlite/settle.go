@@ -9,6 +9,7 @@ import (
 
 	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/store/columns"
 )
 
 var errNoKind = errors.New("a settlement of no known kind")
@@ -52,10 +53,10 @@ func end(t *tx, s *model.Settlement) (applied bool, err error) {
 	case model.SettleRetry:
 		n, err = t.exec(`UPDATE posthouse_work SET state = 0, due_at = ?, token = 0, owner = 0, started_at = 0, retry_count = ?, lost = lost + ?
 			WHERE seq = ? AND state = 1 AND token = ?`, t.now.Add(s.Delay), s.RetryCount+1, s.Lost, s.Seq, s.Token)
-	case model.SettleFailed:
+	case model.SettleFailed, model.SettleDead, model.SettleUncertain:
 		// due_at becomes the time of the failure: lists show the newest first.
-		n, err = t.exec(`UPDATE posthouse_work SET state = 2, due_at = ?, token = 0, owner = 0, started_at = 0, retry_count = ?, lost = lost + ?
-			WHERE seq = ? AND state = 1 AND token = ?`, t.now, s.RetryCount+1, s.Lost, s.Seq, s.Token)
+		n, err = t.exec(`UPDATE posthouse_work SET state = ?, due_at = ?, token = 0, owner = 0, started_at = 0, retry_count = ?, lost = lost + ?
+			WHERE seq = ? AND state = 1 AND token = ?`, endStates[s.Kind], t.now, s.RetryCount+1, s.Lost, s.Seq, s.Token)
 	case model.SettleRelease:
 		dueAt := model.Micros(0)
 		if s.Delay > 0 {
@@ -69,6 +70,11 @@ func end(t *tx, s *model.Settlement) (applied bool, err error) {
 	return n == 1, err
 }
 
+// endStates are those of work that ended without success.
+var endStates = map[model.SettleKind]model.State{
+	model.SettleFailed: model.Failed, model.SettleDead: model.Dead, model.SettleUncertain: model.Uncertain,
+}
+
 // record is what settlements leave behind, gathered into few statements.
 type record struct {
 	outcomes, attempts []any
@@ -78,29 +84,27 @@ type record struct {
 func (r *record) add(t *tx, s *model.Settlement) {
 	switch s.Kind {
 	case model.SettleSuccess:
-		r.outcomes = append(r.outcomes, s.Seq, s.Queue, s.StartedAt, t.now, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus)
+		r.outcomes = append(r.outcomes, s.Seq, s.Queue, s.StartedAt, t.now, s.RetryCount+1, s.RetryCount, s.Replay, s.HTTPStatus,
+			columns.Short(s.ProviderID, model.MaxProviderID))
 		if r.succeeded == nil {
 			r.succeeded = map[model.SourceID]int64{}
 		}
 		r.succeeded[s.Queue]++
-	case model.SettleRetry, model.SettleFailed:
-		outcome := model.OutcomeFailed
-		if s.Lost {
-			outcome = model.OutcomeLost
-		}
+	case model.SettleRetry, model.SettleFailed, model.SettleDead, model.SettleUncertain:
 		r.attempts = append(r.attempts, s.Seq, s.Replay, s.RetryCount+1, s.StartedAt, s.StartedAt.Add(s.Duration),
-			outcome, string(s.Reason), model.CleanError(s.Error), s.HTTPStatus)
+			columns.Outcome(s), string(s.Reason), model.CleanError(s.Error), s.HTTPStatus, columns.Short(s.Code, model.MaxErrorCode))
+	case model.SettleRelease:
 	}
 }
 
 func (r *record) insert(t *tx) error {
-	err := t.insert(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status)
-		VALUES %s`, 8, r.outcomes)
+	err := t.insert(`INSERT INTO posthouse_outcome (seq, source, started_at, finished_at, n, retry_count, replay, http_status, provider_id)
+		VALUES %s`, 9, r.outcomes)
 	if err != nil {
 		return err
 	}
-	err = t.insert(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, outcome, reason, error, http_status)
-		VALUES %s`, 9, r.attempts)
+	err = t.insert(`INSERT INTO posthouse_attempt (seq, replay, n, started_at, ended_at, outcome, reason, error, http_status, code)
+		VALUES %s`, 10, r.attempts)
 	if err != nil {
 		return err
 	}

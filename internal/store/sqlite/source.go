@@ -33,11 +33,13 @@ func (s *Store) Register(ctx context.Context, specs []model.SourceSpec) ([]model
 
 func register(t *tx, spec *model.SourceSpec) (id model.SourceID, err error) {
 	err = t.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
-		`INSERT INTO posthouse_source (name, enabled, max_retry, backoff, orphan_after, created_at) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET max_retry = excluded.max_retry, backoff = excluded.backoff, orphan_after = excluded.orphan_after
+		`INSERT INTO posthouse_source (name, tenant, enabled, max_retry, backoff, orphan_after, jitter, on_uncertain, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET max_retry = excluded.max_retry, backoff = excluded.backoff, orphan_after = excluded.orphan_after,
+				jitter = excluded.jitter, on_uncertain = excluded.on_uncertain
 			RETURNING id`,
-		spec.Name, spec.Enabled, spec.Policy.MaxRetry, columns.FormatBackoff(spec.Policy.Backoff),
-		spec.Policy.OrphanAfter.Microseconds(), t.now)
+		spec.Name, spec.Tenant, spec.Enabled, spec.Policy.MaxRetry, columns.FormatBackoff(spec.Policy.Backoff),
+		spec.Policy.OrphanAfter.Microseconds(), spec.Policy.Jitter.Microseconds(), spec.Policy.Uncertain, t.now)
 	if err != nil || spec.Wants.Order == "" {
 		return id, err
 	}
@@ -82,7 +84,7 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 
 // Columns of a source s with its key k, as sourceFields wants them.
 const (
-	sourceColumns = `s.id, s.name, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
+	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
 		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
 	sourcesWithKeys = ` FROM posthouse_source s LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
 	selectSources   = `SELECT ` + sourceColumns + sourcesWithKeys
@@ -91,7 +93,7 @@ const (
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
 }
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {

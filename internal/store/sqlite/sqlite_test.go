@@ -50,6 +50,8 @@ func harness() storetest.Harness {
 
 func TestStore(t *testing.T) { storetest.Run(t, harness()) }
 
+func TestNotifications(t *testing.T) { storetest.RunNotifications(t, harness()) }
+
 func open(t *testing.T, cfg Config) *Store {
 	t.Helper()
 	s, err := Open(cfg)

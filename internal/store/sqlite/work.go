@@ -69,6 +69,9 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 			place[seq] = i // the first, where one is there twice
 		}
 		slices.SortFunc(started, func(a, b model.Work) int { return place[a.Seq] - place[b.Seq] })
+		if p.Bare {
+			return nil
+		}
 		return load(t, started)
 	})
 	if err != nil {
@@ -134,7 +137,7 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 		now := s.clock.now()
 		rows, err := snapshot.QueryContext(ctx, `SELECT w.seq, w.queue, w.slot, w.key_hash, w.state, w.due_at, w.token, w.owner, w.started_at,
 				w.retry_count, w.lost, w.replay, i.id IS NULL OR i.dead,
-				coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0, 0), s.max_retry, s.backoff, s.orphan_after
+				coalesce(i.dead AND i.left_started = 1 AND w.started_at <> 0, 0), s.max_retry, s.backoff, s.orphan_after, s.jitter, s.on_uncertain
 			FROM posthouse_source s CROSS JOIN posthouse_work w ON w.queue = s.id AND w.state = 1
 			LEFT JOIN posthouse_instance i ON i.id = w.owner
 			WHERE i.id IS NULL OR i.dead OR (w.started_at <> 0 AND w.started_at < ? - s.orphan_after)
@@ -142,12 +145,12 @@ func (s *Store) Orphans(ctx context.Context, limit int) (orphans []model.Orphan,
 		return each(rows, err, func(rows *sql.Rows) error {
 			o := model.Orphan{Now: now}
 			var backoff string
-			var orphanAfter int64
-			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter)
+			var orphanAfter, jitter int64
+			fields := append(workFields(&o.Work), &o.OwnerDead, &o.Alone, &o.Policy.MaxRetry, &backoff, &orphanAfter, &jitter, &o.Policy.Uncertain)
 			if err := rows.Scan(fields...); err != nil {
 				return err
 			}
-			o.Policy.OrphanAfter = columns.Duration(orphanAfter)
+			o.Policy.OrphanAfter, o.Policy.Jitter = columns.Duration(orphanAfter), columns.Duration(jitter)
 			o.Policy.Backoff, err = columns.ParseBackoff(backoff)
 			orphans = append(orphans, o)
 			return err

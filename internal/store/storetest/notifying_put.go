@@ -156,7 +156,7 @@ func oneDeliveryEach(c *center) {
 		var values []string
 		columns := c.columnsOf("delivery")
 		for _, column := range columns {
-			value := map[string]string{"seq": fmt.Sprintf("d.seq + %d", step), "id": "m.id", "purpose": fmt.Sprint(purpose)}[column]
+			value := map[string]string{"seq": fmt.Sprintf("d.seq + %d", step), "id": "m.id", "purpose": fmt.Sprint(int16(purpose))}[column]
 			if value == "" {
 				value = "d." + column
 			}
