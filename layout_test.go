@@ -60,7 +60,7 @@ var layout = []room{
 	{"inbox/sqlite", []string{"inbox/internal/guard", "internal/store/sqlite"}, "whoever imports it must link this one driver", nil},
 	{"inbox/postgres", []string{"inbox/internal/guard", "internal/store/postgres"}, "whoever imports it must link this one driver", nil},
 	{"inbox/mysql", []string{"inbox/internal/guard", "internal/store/mysql"}, "whoever imports it must link this one driver", nil},
-	{"internal/httpapi", []string{"internal/model", "internal/ingest", "internal/notify", "internal/channel", "internal/telemetry"}, "it shows what the app hands it", []string{"github.com/danielgtaylor/huma"}},
+	{"internal/httpapi", []string{"internal/model", "internal/ingest", "internal/notify", "internal/delivery", "internal/channel", "internal/telemetry"}, "it shows what the app hands it", []string{"github.com/danielgtaylor/huma"}},
 	{"client", nil, "whoever imports it must link nothing but the standard library", nil},
 	{"internal/app", []string{"inbox", "internal/..."}, "it alone knows every room", nil},
 	{"cmd/posthouse", []string{"client", "internal/app", "internal/config", "internal/expression", "internal/httpapi", "internal/model", "internal/telemetry", "internal/template"},

@@ -9,15 +9,15 @@ import (
 
 // Channel is one way to reach people, and how it is doing.
 type Channel struct {
-	Name    string `json:"name"`
-	Type    string `json:"type"`
-	Enabled bool   `json:"enabled"` // false: paused by an operator, or since the account was refused
-	// State: "ok", "paused", "open" (too many failures: one probe at a time),
-	// "limited" (the provider asked to wait).
-	State string    `json:"state"`
-	Since time.Time `json:"since,omitzero"` // since when, where the state is not "ok"
-	Until time.Time `json:"until,omitzero"` // when it is tried again
-	Why   string    `json:"why"`
+	Name string `json:"name"`
+	Type string `json:"type"` // "" where it is only known from earlier
+	// State: "active", "paused", "breaker_open" (too many failures: one delivery at
+	// a time is tried), "rate_limited" (the provider asked to wait), "not_configured".
+	State    string    `json:"state"`
+	Reason   string    `json:"reason"` // why it is paused
+	Since    time.Time `json:"since,omitzero"`
+	By       string    `json:"by"`       // who paused it
+	Failures int       `json:"failures"` // in a row
 
 	Pending    int64 `json:"pending"`
 	RetryWait  int64 `json:"retry_wait"`
@@ -40,11 +40,10 @@ func (c *Client) Channels(ctx context.Context) ([]Channel, error) {
 	return list.Channels, err
 }
 
-// SwitchResult says whether pausing or resuming changed anything.
+// SwitchResult says how the switch of a channel stands.
 type SwitchResult struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	Changed bool   `json:"changed"`
 }
 
 // Pause stops sending through a channel; what is to be sent waits, and burns no

@@ -49,8 +49,16 @@ type SourceInfo struct {
 
 // Config says what the API shows.
 type Config struct {
-	Store    Store
-	Rejects  Rejects // nil: this process has no door
+	Store   Store
+	Rejects Rejects // nil: this process has no door
+	// Notifications, Deliveries and Channels are nil where no notifications are
+	// configured: their paths then answer 404, and say so.
+	Notifications Notifier
+	Deliveries    DeliveryStore
+	Channels      Channels
+	// Wake tells the queues of channels that there may be due work. It is a hint,
+	// and may be nil.
+	Wake     func()
 	Sources  []SourceInfo
 	Checks   []Check              // of /readyz, beside the store's
 	Registry *prometheus.Registry // default: an empty one
@@ -91,19 +99,26 @@ func New(c Config) http.Handler {
 // register adds all operations and returns the document that describes them.
 func (a *api) register(mux *http.ServeMux) []byte {
 	config := huma.DefaultConfig("Posthouse", a.Version)
-	config.Info.Description = "What Posthouse has received, and what became of it."
+	config.Info.Description = "What Posthouse has received and whom it has told, and what became of it."
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // the document is served by New, as it is
 	config.CreateHooks = nil                                             // no $schema in answers
 	config.RejectUnknownQueryParameters = true
 	config.AllowAdditionalPropertiesByDefault = true // answers may gain members
 	config.Tags = []*huma.Tag{
 		{Name: "inbox", Description: "Messages and their sources."},
+		{Name: "notifications", Description: "What happened, and whom to tell."},
+		{Name: "deliveries", Description: "One channel's task each."},
+		{Name: "channels", Description: "The ways to reach people."},
+		{Name: "audit", Description: "What operators did."},
 		{Name: "instances", Description: "Processes that share the store."},
 		{Name: "health", Description: "Whether the process does its work."},
 	}
 	h := humago.New(mux, config)
 	a.registerMessages(h)
 	a.registerSources(h)
+	a.registerNotifications(h)
+	a.registerDeliveries(h)
+	a.registerChannels(h)
 	a.registerInstances(h)
 	a.registerHealth(h)
 	allowNull(h.OpenAPI().Components.Schemas)

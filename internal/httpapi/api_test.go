@@ -119,9 +119,9 @@ func FuzzDecodeCursor(f *testing.F) {
 }
 
 func TestCodesAndStatuses(t *testing.T) {
-	all := []model.Code{model.CodeUnavailable, model.CodeRejected, model.CodeNotFound, model.CodeInvalid, model.CodeUnsafe, model.CodeSchema, model.CodeBusy, model.CodeInternal}
+	all := []model.Code{model.CodeUnavailable, model.CodeRejected, model.CodeNotFound, model.CodeInvalid, CodeConflict, model.CodeUnsafe, model.CodeSchema, model.CodeBusy, model.CodeInternal}
 	want := map[model.Code]int{model.CodeUnavailable: 503, model.CodeRejected: 422, model.CodeNotFound: 404, model.CodeInvalid: 422,
-		model.CodeUnsafe: 500, model.CodeSchema: 500, model.CodeBusy: 409, model.CodeInternal: 500}
+		CodeConflict: 409, model.CodeUnsafe: 500, model.CodeSchema: 500, model.CodeBusy: 409, model.CodeInternal: 500}
 	t.Run("every code has a status, and is told by its problem document", func(t *testing.T) {
 		for _, code := range all {
 			if got := StatusOf(code); got != want[code] {
@@ -137,7 +137,7 @@ func TestCodesAndStatuses(t *testing.T) {
 	})
 	t.Run("a status alone stands for a code", func(t *testing.T) {
 		for status, code := range map[int]model.Code{200: "", 302: "", 400: model.CodeInvalid, 401: model.CodeInvalid, 403: model.CodeInvalid, 404: model.CodeNotFound,
-			405: model.CodeInvalid, 409: model.CodeBusy, 413: model.CodeInvalid, 421: model.CodeInvalid, 422: model.CodeInvalid, 429: model.CodeUnavailable,
+			405: model.CodeInvalid, 409: CodeConflict, 413: model.CodeInvalid, 421: model.CodeInvalid, 422: model.CodeInvalid, 429: model.CodeUnavailable,
 			500: model.CodeInternal, 501: model.CodeInternal, 502: model.CodeUnavailable, 503: model.CodeUnavailable, 504: model.CodeUnavailable} {
 			if got := CodeOf(status, ""); got != code {
 				t.Errorf("%d: %q, want %q", status, got, code)
@@ -535,8 +535,16 @@ func TestEnumerationsAreComplete(t *testing.T) {
 		return slices.Sorted(strings.SplitSeq(f.Tag.Get(tag), ","))
 	}
 	var reasons, states []string
+	classes := map[string]bool{string(model.ClassSuccess): true}
+	for _, c := range model.Classes() {
+		classes[string(c)] = true
+	}
 	for _, r := range model.Reasons() {
-		reasons = append(reasons, string(r))
+		// The inbox classes nothing, but a handler may say that no retry can help.
+		if !classes[string(r)] || r == model.ReasonPermanent {
+			reasons = append(reasons, string(r))
+		}
+		classes[string(r)] = true
 	}
 	slices.Sort(reasons)
 	for _, s := range []model.State{model.Pending, model.Processing, model.Failed, model.Success} {
@@ -552,6 +560,7 @@ func TestEnumerationsAreComplete(t *testing.T) {
 		"reasons":  {reasons, words(Attempt{}, "Reason", "enum")},
 		"states":   {states, words(MessageItem{}, "State", "enum")},
 		"filters":  {slices.Sorted(maps.Keys(Filters)), words(listInput{}, "State", "enum")},
+		"classes":  {slices.Sorted(maps.Keys(classes)), words(DeliveryAttempt{}, "Class", "enum")},
 		"codes":    {told, words(Problem{}, "Code", "enum")},
 		"outcomes": {[]string{model.OutcomeFailed, model.OutcomeLost, model.OutcomeSuccess}, words(Attempt{}, "Outcome", "enum")},
 	} {

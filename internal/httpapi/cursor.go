@@ -19,6 +19,7 @@ var cursorEncoding = base64.RawURLEncoding.Strict()
 
 var (
 	errNoCursor    = errors.New("expected a next_cursor that an earlier page gave")
+	errOtherPlace  = errors.New("expected a cursor of this very list: its filter must stay the same from page to page")
 	errOtherCursor = errors.New("expected a cursor of this very list: source and state must stay the same from page to page")
 )
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,7 +160,7 @@ func (fakeRejects) Rejects(source string) []ingest.Reject {
 func testConfig(s Store) (c Config, log *bytes.Buffer) {
 	log = new(bytes.Buffer)
 	return Config{
-		Store: s, Rejects: fakeRejects{}, Listen: "127.0.0.1:8081", Version: "v0.0.0-test",
+		Store: s, Rejects: fakeRejects{}, Notifications: fakeNotifier{}, Deliveries: newFakeDeliveries(), Channels: fakeChannels{}, Listen: "127.0.0.1:8081", Version: "v0.0.0-test",
 		Sources:  []SourceInfo{{"erp", model.Ordering{Order: model.Serial, Partitions: 1}}, {"crm", model.Ordering{Order: model.Parallel}}},
 		Checks:   []Check{{"consumers", func(context.Context) error { return nil }}},
 		Registry: telemetry.NewRegistry(),
@@ -170,9 +171,20 @@ func testConfig(s Store) (c Config, log *bytes.Buffer) {
 // request asks h, as a client on this machine would.
 func request(t *testing.T, h http.Handler, method, target string, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
+	return requestBody(t, h, ask{method: method, target: target, header: header})
+}
+
+// ask is a request.
+type ask struct {
+	method, target, body string
+	header               http.Header
+}
+
+func requestBody(t *testing.T, h http.Handler, a ask) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), a.method, a.target, strings.NewReader(a.body))
 	r.Host = "127.0.0.1:8081"
-	for name, values := range header {
+	for name, values := range a.header {
 		if name == "Host" {
 			r.Host = values[0]
 			continue

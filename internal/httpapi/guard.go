@@ -19,9 +19,6 @@ const (
 	// requestTimeout bounds an admin request; the store's own bound for a read
 	// is shorter.
 	requestTimeout = 15 * time.Second
-	// maxRequestBody bounds what a request may carry; no operation reads a
-	// body today.
-	maxRequestBody = 64 << 10
 )
 
 // guard stands before every request. See the package's comment for what it
@@ -68,7 +65,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
 	r = r.WithContext(ctx)
-	r.Body = http.MaxBytesReader(w, r.Body, maxRequestBody)
+	r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r.URL.Path)+1) // the operation tells what is longer
 	g.next.ServeHTTP(w, r)
 }
 

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -18,10 +20,19 @@ type Problem struct {
 	Title  string `json:"title" doc:"The status in words."`
 	Status int    `json:"status" minimum:"400" maximum:"599"`
 	// Code classes the problem for programs.
-	Code   model.Code     `json:"code" enum:"unavailable,rejected,not_found,invalid,unsafe,schema,busy,internal"`
+	Code   model.Code     `json:"code" enum:"unavailable,rejected,not_found,invalid,conflict,unsafe,schema,busy,internal"`
 	Detail string         `json:"detail,omitempty" doc:"What is wrong with this very request, for people."`
 	Errors []ProblemError `json:"errors,omitempty" nullable:"false" doc:"Each fault by itself, where there may be several."`
+
+	retryAfter time.Duration // of a 503; 0: retryAfter
 }
+
+// CodeConflict: what is there does not allow it: an idempotency key with other
+// content, a delivery in another status.
+const CodeConflict model.Code = "conflict"
+
+// retryAfter is when to ask again where nothing better is known.
+const retryAfter = 2 * time.Second
 
 // ProblemError is one fault of a request. It never holds the value.
 type ProblemError struct {
@@ -42,10 +53,15 @@ func (p *Problem) GetStatus() int { return p.Status }
 
 // GetHeaders implements huma.HeadersError.
 func (p *Problem) GetHeaders() http.Header {
-	if p.Status == http.StatusServiceUnavailable {
-		return http.Header{"Retry-After": {"2"}}
+	if p.Status != http.StatusServiceUnavailable {
+		return nil
 	}
-	return nil
+	wait := retryAfter
+	if p.retryAfter > 0 {
+		wait = p.retryAfter
+	}
+	seconds := (wait + time.Second - 1) / time.Second
+	return http.Header{"Retry-After": {strconv.FormatInt(int64(seconds), 10)}}
 }
 
 // ContentType implements huma.ContentTypeFilter.
@@ -61,6 +77,7 @@ var codes = []struct {
 }{
 	{model.CodeInvalid, http.StatusUnprocessableEntity, "The request is wrong."},
 	{model.CodeNotFound, http.StatusNotFound, "There is no such thing."},
+	{CodeConflict, http.StatusConflict, "What is there does not allow it."},
 	{model.CodeBusy, http.StatusConflict, "Another process holds what only one may hold."},
 	{model.CodeRejected, http.StatusUnprocessableEntity, "The store refuses this data."},
 	{model.CodeUnavailable, http.StatusServiceUnavailable, "The store cannot be reached, or is too slow, at the moment."},
@@ -126,8 +143,11 @@ func init() {
 			p.Detail = textOf(model.CodeInternal)
 			return p
 		}
-		if status == http.StatusUnprocessableEntity {
+		switch status {
+		case http.StatusUnprocessableEntity:
 			p = invalid()
+		case http.StatusRequestEntityTooLarge:
+			p.Detail = "The request is too long: 1 MiB at most, 8 MiB for a batch."
 		}
 		for _, err := range errs {
 			if d, ok := err.(huma.ErrorDetailer); ok {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -53,6 +54,7 @@ func (a *api) listSources(ctx context.Context, _ *struct{}) (*answer[SourceList]
 	if err != nil {
 		return nil, problemOf(ctx, a.Logger, "list sources", err)
 	}
+	sources = slices.DeleteFunc(sources, func(s model.Source) bool { return s.Tenant != model.TenantInbox })
 	list := convert(sources, a.sourceItem)
 	slices.SortFunc(list, func(a, b SourceItem) int { return cmp.Compare(a.Name, b.Name) })
 	return &answer[SourceList]{SourceList{list}}, nil
@@ -75,12 +77,17 @@ func (a *api) sourceItem(s model.Source) SourceItem {
 
 // source finds a source by name; nil: there is none.
 func (a *api) source(ctx context.Context, name string) (*model.Source, error) {
+	return a.queue(ctx, model.TenantInbox, name)
+}
+
+// queue finds a queue of a tenant by name; nil: there is none.
+func (a *api) queue(ctx context.Context, tenant model.Tenant, name string) (*model.Source, error) {
 	sources, err := a.Store.Sources(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range sources {
-		if s.Name == name {
+		if s.Name == name && s.Tenant == tenant {
 			return &s, nil
 		}
 	}
@@ -112,6 +119,9 @@ func (a *api) rejects(source string) []ingest.Reject {
 }
 
 func (a *api) switchSource(ctx context.Context, in *sourceInput, enabled bool) (*answer[SourceItem], error) {
+	if strings.HasPrefix(in.Source, model.ChannelPrefix) {
+		return nil, noSource() // a channel is switched elsewhere, with a reason
+	}
 	if err := a.Store.SetEnabled(ctx, in.Source, enabled); err != nil {
 		if model.CodeOf(err) == model.CodeNotFound {
 			return nil, noSource()

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/posthouse/posthouse/internal/ingest"
 	"github.com/posthouse/posthouse/internal/model"
@@ -179,13 +181,17 @@ func NewHeaderList(lines []byte) HeaderList {
 	return list
 }
 
-// NewStats shows the counts of all sources.
+// secondsOf is a duration in seconds, to the millisecond.
+func secondsOf(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+// NewStats shows the counts of all sources; queues of other tenants are none.
 func NewStats(stats []model.SourceStats) Stats {
+	stats = slices.DeleteFunc(slices.Clone(stats), func(s model.SourceStats) bool { return s.Source.Tenant != model.TenantInbox })
 	return Stats{Sources: convert(stats, func(s model.SourceStats) SourceStats {
 		return SourceStats{
 			Source: s.Source.Name, Enabled: s.Source.Enabled,
 			Pending: s.Pending, Retrying: s.Retrying, Processing: s.Processing, Success: s.Success, Failed: s.Failed,
-			OldestDueAge: math.Round(s.OldestDueAge.Seconds()*1000) / 1000,
+			OldestDueAge: secondsOf(s.OldestDueAge),
 		}
 	})}
 }
