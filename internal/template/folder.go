@@ -213,10 +213,10 @@ func (f *folder) localise() {
 
 func (f *folder) noDefault(kind string) {
 	if f.fallback != "" {
-		f.fail(f.code, 0, "has no %s text in %s, its default_locale; add one, for everybody whose locale has none", kind, f.fallback)
+		f.fail(f.code, 0, "has nothing for %s in %s, its default_locale; add it, for everybody whose locale has none", kind, f.fallback)
 		return
 	}
-	f.fail(f.path(descriptionFile), 0, "names no default_locale, and there is no %s text without a locale; write default_locale: %s",
+	f.fail(f.path(descriptionFile), 0, "names no default_locale, and there is nothing for %s without a locale; write default_locale: %s",
 		kind, slices.Sorted(maps.Keys(f.texts[kind]))[0])
 }
 

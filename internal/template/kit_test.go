@@ -2,6 +2,7 @@ package template
 
 import (
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -85,4 +86,16 @@ func mustFail(t testing.TB, err error, want, secret string) {
 	case secret != "" && strings.Contains(err.Error(), secret):
 		t.Errorf("%q says the value", err)
 	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
 }

@@ -174,8 +174,8 @@ func (p *part) executor(m *meter) (executor, *finding) {
 	err := t.ExecuteTemplate(io.Discard, p.unit.name, map[string]any{})
 	var escape *htmltemplate.Error
 	if errors.As(err, &escape) {
-		problem := "cannot be escaped: " + escape.Description
-		return nil, &finding{line: escape.Line, text: problem}
+		what, _, _ := strings.Cut(escape.Description, ": {") // the escaper's own state
+		return nil, &finding{line: escape.Line, text: "cannot be escaped: " + what + "; close its tags and quotes, and put values into text or quoted attributes"}
 	}
 	*m = meter{}
 	return t, nil
@@ -234,7 +234,7 @@ const unsafe = "ZgotmplZ"
 
 var (
 	executionError = regexp.MustCompile(`(?s)^template: [^:]*:(\d+):\d*:? executing .*? at <(.*?)>: (.*)$`)
-	missingEntry   = regexp.MustCompile(`no entry for key ("(?:[^"\\]|\\.)*")`)
+	missingEntry   = regexp.MustCompile(`no entry for key "(\w+)"|nil pointer evaluating interface \{\}\.(\w+)`)
 )
 
 // explain makes an error of ours out of the library's, whose text may hold values.
@@ -250,9 +250,7 @@ func (c *Compiled) explain(p *part, err error, w *limited) *RenderError {
 			e.Near = m[2]
 		}
 		if key := missingEntry.FindStringSubmatch(m[3]); key != nil {
-			if name, err := strconv.Unquote(key[1]); err == nil {
-				e.Variable, e.Problem = printable(name), "is missing"
-			}
+			e.Variable, e.Problem = key[1]+key[2], "is missing"
 		}
 	}
 	var value *valueError

@@ -29,9 +29,10 @@ func (e *VariablesError) Error() string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		b.WriteString("variables")
-		if p.Name != "" {
-			b.WriteString(" " + p.Name)
+		if p.Name == "" {
+			b.WriteString("variables")
+		} else {
+			b.WriteString("variable " + p.Name)
 		}
 		b.WriteString(": " + p.Problem)
 	}
