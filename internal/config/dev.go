@@ -75,7 +75,8 @@ func devIssue() *NotifyHandler {
 			"title":      `body.issue.title`,
 			"url":        `body.issue.html_url`,
 			"repository": `body.repository.full_name`,
-			"sender":     `body.sender.login`,
+			"author":     `body.sender.login`,
+			"labels":     `map(body.issue.labels ?? [], .name)`,
 		},
 	}
 }
