@@ -243,11 +243,17 @@ type player struct {
 
 func play(t *testing.T, script map[string]string) *player {
 	t.Helper()
+	return playTo(t, script, nil)
+}
+
+// playTo also tells each step when it is reached.
+func playTo(t *testing.T, script map[string]string, reached func(step string)) *player {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &player{t: t, host: "127.0.0.1", port: listener.Addr().(*net.TCPAddr).Port, listener: listener, script: script}
+	p := &player{t: t, host: "127.0.0.1", port: listener.Addr().(*net.TCPAddr).Port, listener: listener, reached: reached, script: script}
 	p.group.Go(func() {
 		for {
 			conn, err := listener.Accept()
