@@ -148,12 +148,12 @@ func SwitchAudit(queue string, enabled bool, by model.Audit) model.AuditRecord {
 	if enabled {
 		verb = "resume"
 	}
-	return record(kind+"."+verb, kind+"/"+name, by, nil)
+	return record(kind+"."+verb, kind+"/"+name, by, "{}")
 }
 
 // ReplayAudit is the record of a delivery that is replayed.
 func ReplayAudit(id uuid.UUID, was model.DeliveryStatus, by model.Audit) model.AuditRecord {
-	return record(ActionReplay, DeliveryTarget(id), by, map[string]any{"was": was})
+	return record(ActionReplay, DeliveryTarget(id), by, fmt.Sprintf(`{"was":%q}`, was))
 }
 
 // ResolveAudit is the record of an uncertain delivery that is resolved.
@@ -162,20 +162,17 @@ func ResolveAudit(id uuid.UUID, sent bool, by model.Audit) model.AuditRecord {
 	if sent {
 		outcome = "sent"
 	}
-	return record(ActionResolve, DeliveryTarget(id), by, map[string]any{"was": model.DeliveryUncertain, "outcome": outcome})
+	return record(ActionResolve, DeliveryTarget(id), by, fmt.Sprintf(`{"was":%q,"outcome":%q}`, model.DeliveryUncertain, outcome))
 }
 
 // CancelAudit is the record of a request that is cancelled.
 func CancelAudit(id uuid.UUID, cancelled int, by model.Audit) model.AuditRecord {
-	return record(ActionCancel, RequestTarget(id), by, map[string]any{"cancelled": cancelled})
+	return record(ActionCancel, RequestTarget(id), by, fmt.Sprintf(`{"cancelled":%d}`, cancelled))
 }
 
-func record(action, target string, by model.Audit, details map[string]any) model.AuditRecord {
-	text := []byte("{}")
-	if details != nil {
-		text, _ = json.Marshal(details) // words and numbers
-	}
-	return model.AuditRecord{Actor: Text(by.Actor), Action: action, Target: target, Reason: Text(by.Reason), Details: text}
+// record writes details of words and numbers.
+func record(action, target string, by model.Audit, details string) model.AuditRecord {
+	return model.AuditRecord{Actor: Text(by.Actor), Action: action, Target: target, Reason: Text(by.Reason), Details: json.RawMessage(details)}
 }
 
 // Details makes what an audit record tells an object: nothing is the empty one.

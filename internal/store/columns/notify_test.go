@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
@@ -141,5 +142,32 @@ func TestWhatMayBeReplayed(t *testing.T) {
 	}
 	if freely != 2 || forced != 6 {
 		t.Errorf("%d are replayed, %d with force", freely, forced)
+	}
+}
+
+func TestAuditRecordsSayWhoDidWhatToWhat(t *testing.T) {
+	id := uuid.MustParse("01920000-0000-7000-8000-000000000001")
+	by := model.Audit{Actor: "o\x00ps", Reason: "why\xff"}
+	for _, c := range []struct {
+		got  model.AuditRecord
+		want [3]string
+	}{
+		{ReplayAudit(id, model.DeliveryDead, by), [3]string{"delivery.replay", "delivery/" + id.String(), `{"was":"DEAD"}`}},
+		{ResolveAudit(id, true, by), [3]string{"delivery.resolve", "delivery/" + id.String(), `{"was":"UNCERTAIN","outcome":"sent"}`}},
+		{ResolveAudit(id, false, by), [3]string{"delivery.resolve", "delivery/" + id.String(), `{"was":"UNCERTAIN","outcome":"not_sent"}`}},
+		{CancelAudit(id, 2, by), [3]string{"notification.cancel", "notification/" + id.String(), `{"cancelled":2}`}},
+		{SwitchAudit("channel/mail", false, by), [3]string{"channel.pause", "channel/mail", `{}`}},
+		{SwitchAudit("channel/mail", true, by), [3]string{"channel.resume", "channel/mail", `{}`}},
+		{SwitchAudit("erp", false, by), [3]string{"source.pause", "source/erp", `{}`}},
+	} {
+		if got := [3]string{c.got.Action, c.got.Target, string(c.got.Details)}; got != c.want {
+			t.Errorf("%v, want %v", got, c.want)
+		}
+		if c.got.Actor != "o\uFFFDps" || c.got.Reason != "why\uFFFD" {
+			t.Errorf("by %q, since %q", c.got.Actor, c.got.Reason)
+		}
+	}
+	if Details(nil) != "{}" || Details([]byte(`{"a":1}`)) != `{"a":1}` {
+		t.Error("details are changed")
 	}
 }

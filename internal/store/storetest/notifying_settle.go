@@ -273,7 +273,7 @@ func deliveryStats(c *center) {
 func (c *center) everyStatus(channel model.Source, owner model.InstanceID) map[string]*parcel {
 	c.Helper()
 	made := map[string]*parcel{}
-	make := func(names ...string) {
+	add := func(names ...string) {
 		for _, state := range parcelMakers {
 			if slices.Contains(names, state.name) {
 				p := &parcel{channel: channel, owner: owner}
@@ -283,9 +283,9 @@ func (c *center) everyStatus(channel model.Source, owner model.InstanceID) map[s
 		}
 	}
 	// What can be claimed comes last.
-	make("claimed", "started", "SUCCEEDED", "DELIVERED", "inserted", "FAILED", "DEAD", "UNCERTAIN", "resolved", "CANCELLED")
-	make("RETRY_WAIT")
-	make("PENDING")
+	add("claimed", "started", "SUCCEEDED", "DELIVERED", "inserted", "FAILED", "DEAD", "UNCERTAIN", "resolved", "CANCELLED")
+	add("RETRY_WAIT")
+	add("PENDING")
 	return made
 }
 
