@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -82,7 +83,7 @@ func findSource(ctx context.Context, s app.Store, name string) (model.Source, er
 		return model.Source{}, err
 	}
 	for _, source := range sources {
-		if source.Name == name {
+		if source.Name == name && source.Tenant == model.TenantInbox {
 			return source, nil
 		}
 	}
@@ -214,6 +215,9 @@ func (c *inboxStatsCmd) Run(ctx context.Context) error {
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintln(w, "SOURCE\tPENDING\tRETRYING\tPROCESSING\tSUCCESS\tFAILED\tOLDEST DUE\tHANDLING")
 		for _, s := range stats {
+			if s.Source.Tenant != model.TenantInbox {
+				continue
+			}
 			handling := "on"
 			if !s.Source.Enabled {
 				handling = "off"
@@ -242,6 +246,9 @@ func (c switchFlags) set(ctx context.Context, enabled bool) error {
 	ctx, cancel := context.WithTimeout(ctx, lookBound)
 	defer cancel()
 	return c.withReady(ctx, toChange, func(s app.Store) error {
+		if strings.HasPrefix(c.Source, model.ChannelPrefix) {
+			return fmt.Errorf("%q is no source; %s channel pause and resume switch channels", c.Source, self())
+		}
 		if err := s.SetEnabled(ctx, c.Source, enabled); model.CodeOf(err) == model.CodeNotFound {
 			return fmt.Errorf("there is no source %q; %s inbox stats lists them", c.Source, self())
 		} else if err != nil {

@@ -1,5 +1,5 @@
-// Command posthouse receives webhooks without losing any of them, and has them
-// handled in the background.
+// Command posthouse receives webhooks without losing any of them, has them
+// handled in the background, and carries notifications to people.
 package main
 
 import (
@@ -18,11 +18,17 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Dev       devCmd       `cmd:"" help:"Run on this machine without any configuration: SQLite, one open source, and a terminal that shows each message."`
-	Serve     serveCmd     `cmd:"" help:"Run as configured."`
-	Init      initCmd      `cmd:"" help:"Write a commented configuration."`
-	Config    configCmd    `cmd:"" help:"Look at the configuration."`
-	Inbox     inboxCmd     `cmd:"" help:"Look at what was received, and switch its handling on and off."`
+	Dev          devCmd          `cmd:"" help:"Run on this machine without any configuration: SQLite, one open source, and a terminal that shows each message."`
+	Serve        serveCmd        `cmd:"" help:"Run as configured."`
+	Init         initCmd         `cmd:"" help:"Write a commented configuration."`
+	Config       configCmd       `cmd:"" help:"Look at the configuration."`
+	Inbox        inboxCmd        `cmd:"" help:"Look at what was received, and switch its handling on and off."`
+	Notify       notifyCmd       `cmd:"" help:"Say what happened and whom to tell."`
+	Notification notificationCmd `cmd:"" help:"Look at notifications, and cancel them."`
+	Delivery     deliveryCmd     `cmd:"" help:"Look at deliveries, send them again, and say what became of uncertain ones."`
+	Channel      channelCmd      `cmd:"" help:"Look at channels, pause, resume and test them."`
+	Template     templateCmd     `cmd:"" help:"Check templates, and see what they look like."`
+
 	Instances instancesCmd `cmd:"" help:"Show who is alive, and which partitions each holds."`
 	Migrate   migrateCmd   `cmd:"" help:"Look after the tables of the store."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
@@ -43,7 +49,7 @@ func main() {
 
 func run(ctx context.Context, args []string) int {
 	parser, err := kong.New(&cli{}, kong.Name("posthouse"), kong.UsageOnError(),
-		kong.Description("Receives webhooks without losing any of them, and has them handled in the background."),
+		kong.Description("Receives webhooks without losing any of them, has them handled in the background, and carries notifications to people."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Vars{"version": "posthouse " + telemetry.Version()},
 		kong.BindTo(ctx, (*context.Context)(nil)))

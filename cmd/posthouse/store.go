@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,21 +94,9 @@ func storeEnv(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
-// storeAlone is a configuration that says nothing but the store: the lines from
-// "store:" to the next line that is not indented.
+// storeAlone is a configuration that says nothing but the store.
 func storeAlone(data []byte) []byte {
-	var out bytes.Buffer
-	inside := false
-	for line := range bytes.Lines(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
-		if !bytes.ContainsAny(line[:1], " \t\r\n#") {
-			inside = bytes.HasPrefix(line, []byte("store:"))
-		}
-		if inside {
-			out.Write(line)
-		}
-	}
-	out.WriteString("\nsources: {any: {verify: {kind: none}}}\n")
-	return out.Bytes()
+	return append(linesOf(data, "store:"), "\nsources: {any: {verify: {kind: none}}}\n"...)
 }
 
 // with runs do on the store.
