@@ -173,7 +173,7 @@ func (a *account) end(t ticket, class model.Class, retryAfter time.Duration) (v 
 	case model.ClassPermanent:
 		// The message is at fault, and it may never have reached the provider.
 	case model.ClassAuth:
-		v = a.refused(t, current, now)
+		v = a.refused(current, now)
 	case model.ClassRateLimited:
 		v = a.limited(current, min(retryAfter, longestRetryAfter), now)
 	case model.ClassTransient, model.ClassUncertain:
@@ -245,7 +245,7 @@ func (a *account) limited(current bool, retryAfter time.Duration, now time.Time)
 }
 
 // refused counts a refusal of the credentials. No attempt is burned by one.
-func (a *account) refused(t ticket, current bool, now time.Time) verdict {
+func (a *account) refused(current bool, now time.Time) verdict {
 	a.refusals++
 	if a.refusals >= a.pauseAfter {
 		first := !a.paused

@@ -30,9 +30,10 @@ type Ring interface {
 	Open(sealed model.Sealed, context string) ([]byte, error)
 }
 
-// AddressContext is the context in which a delivery's address is sealed, and
-// SensitiveContext that of a request's sensitive values.
-func AddressContext(delivery fmt.Stringer) string  { return "address:" + delivery.String() }
+// AddressContext is the context in which a delivery's address is sealed.
+func AddressContext(delivery fmt.Stringer) string { return "address:" + delivery.String() }
+
+// SensitiveContext is the context in which a request's sensitive values are sealed.
 func SensitiveContext(request fmt.Stringer) string { return "sensitive:" + request.String() }
 
 // Engine is told when a channel may have work again, and when a switch was

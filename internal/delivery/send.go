@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/posthouse/posthouse/internal/channel"
@@ -135,7 +136,7 @@ func send(ctx context.Context, s channel.Sender, m channel.Message) (r channel.R
 		}
 	}()
 	r = s.Send(ctx, m)
-	if !known(r.Class) {
+	if !slices.Contains(model.Classes(), r.Class) {
 		return uncertain(codeClass, "the sender classed its attempt as nothing that there is")
 	}
 	return r
@@ -143,15 +144,6 @@ func send(ctx context.Context, s channel.Sender, m channel.Message) (r channel.R
 
 func uncertain(code, text string) channel.Result {
 	return channel.Result{Class: model.ClassUncertain, Code: code, Text: text}
-}
-
-func known(class model.Class) bool {
-	for _, c := range model.Classes() {
-		if c == class {
-			return true
-		}
-	}
-	return false
 }
 
 // resultOf tells the queue how an attempt ended.

@@ -173,10 +173,10 @@ func (t *trouble) tell(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err != nil && !t.on:
 		t.on = true
-		t.log.Warn(t.what, "err", err)
+		t.log.Warn("what is done for deliveries on a schedule fails; it is tried again", "what", t.what, "err", err)
 	case err == nil && t.on:
 		t.on = false
-		t.log.Info("that is over: " + t.what)
+		t.log.Info("what is done for deliveries on a schedule succeeds again", "was", t.what)
 	}
 }
 
