@@ -96,9 +96,13 @@ func (s *Store) ListDeliveries(ctx context.Context, p model.DeliveryListParams) 
 		if p.Channel != 0 {
 			args = append(args, p.Channel)
 		}
+		// Planned for these very arguments, as other lists are, and in the order of
+		// an index, also where the statistics do not know yet how much there is.
+		inOrder := setLocal("enable_bitmapscan", "off")
 		if c.local == "" {
-			// Planned for these very arguments, as other lists are.
-			c.local = `SELECT ` + setLocal("plan_cache_mode", "force_custom_plan")
+			c.local = `SELECT ` + setLocal("plan_cache_mode", "force_custom_plan") + `, ` + inOrder
+		} else {
+			c.local += `, ` + inOrder
 		}
 		views, err = queryDeliveries(ctx, c, sql, args...)
 		return err
