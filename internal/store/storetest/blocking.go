@@ -224,13 +224,10 @@ func blockAtOnce(k *kit) {
 			}
 		}
 	}
-	var partition sync.Mutex // who claims holds it: one at a time, while others settle
 	k.workers(4, func(store Store, owner model.InstanceID) bool {
 		p := k.params(source, owner, 3)
 		p.Start, p.AloneFrom = true, 9
-		partition.Lock()
 		claimed, err := store.ClaimWork(k.ctx(), p)
-		partition.Unlock()
 		if err != nil {
 			k.Error(err)
 			return false
