@@ -1,6 +1,7 @@
 package template
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"regexp"
@@ -202,8 +203,8 @@ func (a *analyser) literal(n *parse.TextNode) {
 	if a.unit.role != roleHeader {
 		return
 	}
-	if i := strings.IndexFunc(string(n.Text), headerRefuses); i >= 0 {
-		line := a.line(n) + strings.Count(string(n.Text[:i]), "\n")
+	if i := bytes.IndexFunc(n.Text, headerRefuses); i >= 0 {
+		line := a.line(n) + bytes.Count(n.Text[:i], []byte("\n"))
 		a.fail(line, `has a line break or another control character, and becomes a header, which is one line; join the lines, or write {{- and -}} where an action ends one`)
 	}
 }

@@ -88,7 +88,7 @@ func (f *folder) files() {
 		case name == descriptionFile:
 			described = true
 			continue
-		case match == nil || !slices.Contains(partsOf[match[1]], match[3]):
+		case len(match) == 0 || !slices.Contains(partsOf[match[1]], match[3]):
 			f.fail(f.path(name), 0, "unknown file; %s", fileNames)
 			continue
 		}

@@ -2,7 +2,6 @@ package template
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -51,9 +50,7 @@ type valueError struct{ variable, problem string }
 
 func (e *valueError) Error() string { return e.problem }
 
-func refuse(format string, args ...any) error {
-	return &valueError{problem: fmt.Sprintf(format, args...)}
-}
+func refuse(problem string) error { return &valueError{problem: problem} }
 
 // meter is what one rendering has used up, and the functions that count on it.
 type meter struct{ steps, spent int }
@@ -305,7 +302,7 @@ func date(layout string, rest ...any) (string, error) {
 // equal compares numbers by value and everything else by its text; the first with each of the others.
 func (m *meter) equal(a any, others ...any) (bool, error) {
 	for _, b := range others {
-		if comparable, c := compare(a, b); comparable && c == 0 {
+		if alike, c := compare(a, b); alike && c == 0 {
 			return true, nil
 		}
 		if err := m.spend(sizeOf(a)); err != nil {
@@ -320,8 +317,8 @@ func (m *meter) ordered(a, b any, is func(int) bool) (bool, error) {
 	if a == Mask || b == Mask {
 		return false, nil
 	}
-	comparable, c := compare(a, b)
-	if _, aBool := a.(bool); !comparable || aBool {
+	alike, c := compare(a, b)
+	if _, aBool := a.(bool); !alike || aBool {
 		return false, refuse("compares two that have no order: it needs two numbers, or two texts")
 	}
 	return is(c), m.spend(sizeOf(a))
@@ -335,7 +332,7 @@ func sizeOf(v any) int {
 }
 
 // compare says whether two values are of one kind, and which is less.
-func compare(a, b any) (comparable bool, c int) {
+func compare(a, b any) (alike bool, c int) {
 	if x, ok := decimalOf(a); ok {
 		y, ok := decimalOf(b)
 		return ok, x.compare(y)

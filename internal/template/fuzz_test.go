@@ -24,8 +24,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		v, err := decode(text)
 		if err != nil {
-			var known *textError
-			if !errors.As(err, &known) {
+			if _, ok := errors.AsType[*textError](err); !ok {
 				t.Errorf("%T: %v", err, err)
 			}
 			return

@@ -49,8 +49,7 @@ func decode(text []byte) (any, error) {
 	d.UseNumber()
 	v, err := decodeValue(d, "", 0)
 	if err != nil {
-		var known *textError
-		if !errors.As(err, &known) {
+		if _, ok := errors.AsType[*textError](err); !ok {
 			err = &textError{"", "is not JSON"}
 		}
 		return nil, err

@@ -20,7 +20,7 @@ func TestAllProblemsAreToldAtOnce(t *testing.T) {
 		"no description":  {map[string]string{"text.txt": "x"}, []string{"t/template.yaml: is missing; write at least variables: {properties: {}}"}},
 		"unknown files, keys and places": {
 			map[string]string{
-				"template.yaml": "descripton: x\ndefault_locale: en\nfoo: 1\nvariables: {}\n",
+				"template.yaml": "descripshun: x\ndefault_locale: en\nfoo: 1\nvariables: {}\n",
 				"text.en.txt":   "x", "text.en.md": "x", "sms.txt": "x", "email.en.htm": "x", "in_app.english.md": "# x", "README.md": "x", ".git": "x", "stray.txt/x": "x",
 				"README.md/": "x", "Bad Code/template.yaml": "", "file.txt": "x",
 			},
@@ -32,7 +32,7 @@ func TestAllProblemsAreToldAtOnce(t *testing.T) {
 				"t/file.txt: unknown file; " + names,
 				"t/in_app.english.md: unknown file; " + names,
 				"t/sms.txt: unknown file; " + names,
-				"t/template.yaml:1: unknown key descripton; did you mean description?",
+				"t/template.yaml:1: unknown key descripshun; did you mean description?",
 				"t/template.yaml:3: unknown key foo; known keys: description, default_locale, title, variables",
 				"t/text.en.md: unknown file; " + names,
 			},

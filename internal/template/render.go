@@ -172,8 +172,7 @@ func (p *part) executor(m *meter) (executor, *finding) {
 	}
 	// The first execution finds the contexts for escaping, before it writes.
 	err := t.ExecuteTemplate(io.Discard, p.unit.name, map[string]any{})
-	var escape *htmltemplate.Error
-	if errors.As(err, &escape) {
+	if escape, ok := errors.AsType[*htmltemplate.Error](err); ok {
 		what, _, _ := strings.Cut(escape.Description, ": {") // the escaper's own state
 		return nil, &finding{line: escape.Line, text: "cannot be escaped: " + what + "; close its tags and quotes, and put values into text or quoted attributes"}
 	}
@@ -210,7 +209,7 @@ func (c *Compiled) Render(values Values) (r Rendered, err error) {
 		if err := i.executors[n].ExecuteTemplate(w, p.unit.name, data); err != nil {
 			return Rendered{}, c.explain(p, err, w)
 		}
-		s := w.String()
+		s := w.text.String()
 		switch {
 		case p.unit.role == roleHeader:
 			r.Subject = strings.TrimPrefix(s, "\ufeff")
@@ -253,12 +252,10 @@ func (c *Compiled) explain(p *part, err error, w *limited) *RenderError {
 			e.Variable, e.Problem = key[1]+key[2], "is missing"
 		}
 	}
-	var value *valueError
-	if errors.As(err, &value) {
+	if value, ok := errors.AsType[*valueError](err); ok {
 		e.Variable, e.Problem = value.variable, value.problem
 	}
-	var bug runtime.Error
-	if errors.As(err, &bug) {
+	if _, ok := errors.AsType[runtime.Error](err); ok {
 		e.Problem = "a function failed"
 	}
 	return e
@@ -266,8 +263,7 @@ func (c *Compiled) explain(p *part, err error, w *limited) *RenderError {
 
 // limited takes so many bytes and no more.
 type limited struct {
-	strings.Builder
-
+	text strings.Builder
 	most int
 	full bool
 }
@@ -276,12 +272,9 @@ var errFull = errors.New("too much")
 
 // Write implements io.Writer.
 func (w *limited) Write(p []byte) (int, error) {
-	if w.Len()+len(p) > w.most {
+	if w.text.Len()+len(p) > w.most {
 		w.full = true
 		return 0, errFull
 	}
-	return w.Builder.Write(p)
+	return w.text.Write(p)
 }
-
-// WriteString implements io.StringWriter, which the embedded builder would do without the bound.
-func (w *limited) WriteString(s string) (int, error) { return w.Write([]byte(s)) }

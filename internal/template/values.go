@@ -98,7 +98,7 @@ func Join(plain, sensitive json.RawMessage) (Values, error) {
 	if v.sensitive, err = decodeObject(sensitive); err != nil {
 		return Values{}, fmt.Errorf("the kept sensitive variables: %w", err)
 	}
-	v.full = clone(masked).(map[string]any)
+	v.full = cloneObject(masked)
 	for _, pointer := range slices.Sorted(maps.Keys(v.sensitive)) {
 		if err := replace(v.full, pointer, v.sensitive[pointer]); err != nil {
 			return Values{}, fmt.Errorf("the kept sensitive variables: %q: %w", pointer, err)
@@ -157,15 +157,19 @@ func replace(root any, pointer string, value any) error {
 	return nil
 }
 
+func cloneObject(m map[string]any) map[string]any {
+	c := make(map[string]any, len(m))
+	for name, member := range m {
+		c[name] = clone(member)
+	}
+	return c
+}
+
 // clone copies a value's arrays and objects.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		c := make(map[string]any, len(v))
-		for name, member := range v {
-			c[name] = clone(member)
-		}
-		return c
+		return cloneObject(v)
 	case []any:
 		c := make([]any, len(v))
 		for i, item := range v {

@@ -28,8 +28,7 @@ func readYAML(file string, data []byte) (map[string]any, *reader) {
 	parsed, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		line, text := 1, "is no YAML"
-		var syntax yaml.Error
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[yaml.Error](err); ok {
 			text += ": " + syntax.GetMessage()
 			if t := syntax.GetToken(); t != nil && t.Position != nil {
 				line = t.Position.Line
@@ -124,7 +123,7 @@ func (r *reader) mapping(at string, pairs []*ast.MappingValueNode, depth int) an
 	m := map[string]any{}
 	for _, pair := range pairs {
 		line := pair.Key.GetToken().Position.Line
-		name := ""
+		var name string
 		switch key := pair.Key.(type) {
 		case *ast.StringNode:
 			name = key.Value
