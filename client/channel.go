@@ -70,6 +70,7 @@ type TestResult struct {
 	Code       string `json:"code"`
 	Text       string `json:"text"`
 	ProviderID string `json:"provider_id"`
+	HTTPStatus int    `json:"http_status"` // 0 where none
 }
 
 // Test sends a test message to an address, once.

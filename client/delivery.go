@@ -57,6 +57,8 @@ type Attempt struct {
 	Class     string    `json:"class"`   // "success", "transient", "rate_limited", "permanent", "auth", "uncertain", "worker_lost", …
 	Code      string    `json:"code"`    // the provider's
 	Text      string    `json:"text"`
+
+	HTTPStatus int `json:"http_status"` // 0 where none
 }
 
 // DeliveryDetail is a delivery with its attempts, oldest first.
