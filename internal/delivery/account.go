@@ -108,6 +108,13 @@ func (a *account) Unused(n int) {
 	a.unused(n)
 }
 
+// notMade takes back one that was admitted and whose attempt is not made, and
+// lets the next come at once.
+func (a *account) notMade() {
+	a.Unused(1)
+	a.wake()
+}
+
 func (a *account) unused(n int) {
 	a.bucket.putBack(n)
 	if a.trying && !a.begun {

@@ -45,8 +45,9 @@ type lane struct {
 	c       *Carrier
 	cfg     Channel
 	account *account
-	alerts  alerts
 	codes   codes
+
+	dead, uncertain alerts
 }
 
 // New makes a Carrier that is not started. Its queues are to be given to the
@@ -61,7 +62,11 @@ func New(cfg Config) (*Carrier, error) {
 		return nil, fmt.Errorf("delivery: %w", err)
 	}
 	for _, ch := range cfg.Channels {
-		l := &lane{c: c, cfg: ch, alerts: alerts{log: c.log, channel: ch.Name}}
+		l := &lane{
+			c: c, cfg: ch,
+			dead:      alerts{log: c.log, channel: ch.Name, status: model.DeliveryDead, advice: adviceDead},
+			uncertain: alerts{log: c.log, channel: ch.Name, status: model.DeliveryUncertain, advice: adviceUncertain},
+		}
 		l.account = newAccount(&ch, func() { cfg.Engine.Wake(ch.Queue.ID) })
 		c.lanes = append(c.lanes, l)
 		c.metrics.begin(ch.Name)
@@ -217,7 +222,7 @@ func (l *lane) observe(e workqueue.Event) {
 	o := e.Work.Outgoing
 	switch e.Kind {
 	case model.SettleDead:
-		l.alerts.dead(l.codes.label(e.Code))
+		l.dead.add(l.codes.label(e.Code))
 		fallthrough
 	case model.SettleSuccess, model.SettleFailed:
 		if o != nil && len(o.Sensitive.Bytes) > 0 {
@@ -227,7 +232,9 @@ func (l *lane) observe(e workqueue.Event) {
 		if o != nil && expired(o, l.c.clock.now()) {
 			l.c.sweeper.expireNow()
 		}
-	case model.SettleRetry, model.SettleUncertain:
+	case model.SettleUncertain:
+		l.uncertain.add(l.codes.label(e.Code))
+	case model.SettleRetry:
 	}
 }
 

@@ -191,28 +191,25 @@ func (r *rig) register(c *Channel) {
 	}
 }
 
-// late is an Engine that is there when the Carrier is.
-type late struct{ *workqueue.Engine }
-
-func (l *late) Wake(queue model.SourceID) {
-	if l.Engine != nil {
-		l.Engine.Wake(queue)
-	}
-}
-
 func (r *rig) start(channels []Channel) {
 	r.t.Helper()
-	var err error
-	r.engine, err = workqueue.New(workqueue.Config{Store: r.store, Logger: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.carrier, r.engine = r.instance(channels, r.registry)
+}
+
+// instance starts one more process, as it were.
+func (r *rig) instance(channels []Channel, registry prometheus.Registerer) (*Carrier, *workqueue.Engine) {
+	r.t.Helper()
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	engine, err := workqueue.New(workqueue.Config{Store: r.store, Logger: log})
 	must(r.t, err)
-	r.carrier, err = New(Config{Store: r.store, Ring: r.ring, Channels: channels, Engine: &late{r.engine},
-		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Registerer: r.registry})
+	carrier, err := New(Config{Store: r.store, Ring: r.ring, Channels: channels, Engine: engine, Logger: log, Registerer: registry})
 	must(r.t, err)
-	for _, q := range r.carrier.Queues() {
-		must(r.t, r.engine.Add(q))
+	for _, q := range carrier.Queues() {
+		must(r.t, engine.Add(q))
 	}
-	must(r.t, r.engine.Start(r.t.Context()))
-	r.carrier.Start()
+	must(r.t, engine.Start(r.t.Context()))
+	carrier.Start()
+	return carrier, engine
 }
 
 func (r *rig) stop() {

@@ -253,7 +253,7 @@ func TestARefusedAccount(t *testing.T) {
 
 // NC-11: no storm, and nothing dies, however many wait.
 func TestAProviderThatIsDownForAnHour(t *testing.T) {
-	const waiting, rate = 3000, 50.0
+	const waiting, rate = 600, 50.0
 	inBubble(t, []Channel{{Name: "text", Rate: rate}, {Name: "mail"}}, func(t *testing.T, r *rig) {
 		text := r.channels["text"]
 		text.took = 20 * time.Millisecond

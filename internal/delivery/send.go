@@ -31,13 +31,13 @@ const expiredPause = time.Second
 // handle makes one attempt.
 func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 	if !l.c.mayCall() {
-		l.account.Unused(1)
+		l.account.notMade()
 		return workqueue.Result{Postpone: time.Second}
 	}
 	defer l.c.sends.Done()
 	m, early := l.prepare(w)
 	if early != nil {
-		l.account.Unused(1)
+		l.account.notMade()
 		return *early
 	}
 	t, wait, ok := l.account.begin()

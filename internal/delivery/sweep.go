@@ -197,7 +197,8 @@ func (c *Carrier) measureLoop(ctx context.Context) {
 	for {
 		t.tell(ctx, c.measure(ctx))
 		for _, l := range c.lanes {
-			l.alerts.flush()
+			l.dead.flush()
+			l.uncertain.flush()
 		}
 		select {
 		case <-tick.C:
