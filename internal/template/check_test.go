@@ -120,7 +120,7 @@ variables:
 	}
 }
 
-func TestManyProblemsAreCounted(t *testing.T) {
+func TestOfManyProblemsSomeAreTold(t *testing.T) {
 	tpl, _ := textOf(t, `{}`, "x")
 	var b strings.Builder
 	for i := range 100 {
@@ -128,7 +128,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	}
 	_, err := tpl.Check([]byte("{" + b.String()[1:] + "}"))
 	var wrong *VariablesError
-	if !errors.As(err, &wrong) || len(wrong.Problems) != maxProblems+1 || wrong.Problems[maxProblems].Problem != "and 50 more" {
+	if !errors.As(err, &wrong) || len(wrong.Problems) != maxProblems+1 || wrong.Problems[maxProblems].Problem != "have more problems than are told here" {
 		t.Error(err)
 	}
 }

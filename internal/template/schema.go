@@ -36,6 +36,7 @@ type node struct {
 	types      []string
 	sensitive  bool
 	raw        map[string]any
+	expanded   place // it, and what stands for it or beside it
 }
 
 type pattern struct {
@@ -111,6 +112,9 @@ func newSchema(doc map[string]any) (*schema, []schemaProblem) {
 	b.resolve()
 	if len(b.problems) == 0 && !slices.Equal(root.types, []string{"object"}) {
 		b.fail("/type", "the variables are an object; write type: object, or leave it out")
+	}
+	for _, n := range b.nodes {
+		n.expanded = place{n}.expand()
 	}
 	b.sensitive()
 	if len(b.problems) > 0 {
@@ -347,6 +351,9 @@ type place []*node
 
 // expand returns the subschemas and all those that stand for them or beside them.
 func (p place) expand() place {
+	if len(p) == 1 && p[0].expanded != nil {
+		return p[0].expanded
+	}
 	var all place
 	seen := map[*node]bool{}
 	var add func(*node)

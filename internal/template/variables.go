@@ -93,6 +93,9 @@ func (s *schema) explain(invalid *jsonschema.ValidationError, v map[string]any) 
 		problems = append(problems, VariableProblem{name, problem})
 	}
 	leaves(invalid, func(e *jsonschema.ValidationError) {
+		if len(problems) > 20*maxProblems {
+			return
+		}
 		at := e.InstanceLocation
 		switch k := e.ErrorKind.(type) {
 		case *kind.Required:
@@ -122,8 +125,7 @@ func (s *schema) explain(invalid *jsonschema.ValidationError, v map[string]any) 
 	})
 	problems = slices.Compact(problems)
 	if len(problems) > maxProblems {
-		more := len(problems) - maxProblems
-		problems = append(problems[:maxProblems], VariableProblem{"", fmt.Sprintf("and %d more", more)})
+		problems = append(problems[:maxProblems], VariableProblem{"", "have more problems than are told here"})
 	}
 	return problems
 }
