@@ -187,45 +187,56 @@ func explains(t *testing.T, engine engine, db *sql.DB, queue model.SourceID, key
 		"list of one slot":    spanOf(model.ListParams{Filter: model.OnlyFailed}, queue, oneSlot).query(oneSlot, 50),
 		"list of many slots":  spanOf(model.ListParams{Filter: model.OnlyFailed}, keyed.ID, slots).query(slots, 50),
 	} {
-		conn, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if engine.name == mySQL.name {
-			_, err = conn.ExecContext(t.Context(), `SET explain_format = 'TRADITIONAL'`)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, err := conn.QueryContext(t.Context(), `EXPLAIN `+query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, err := rows.Columns()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			step := map[string]*sql.NullString{}
-			fields := make([]any, len(columns))
-			for i, column := range columns {
-				step[column] = &sql.NullString{}
-				fields[i] = step[column]
+		for _, step := range explain(t, engine, db, query) {
+			extra := step["Extra"]
+			if step["table"] != "" && step["key"] != "posthouse_work_due" || strings.Contains(extra, "filesort") || strings.Contains(extra, "temporary") {
+				t.Errorf("%s: key %s, %s", what, step["key"], extra)
 			}
-			if err := rows.Scan(fields...); err != nil {
-				t.Fatal(err)
-			}
-			extra := step["Extra"].String
-			if step["table"].Valid && step["key"].String != "posthouse_work_due" || strings.Contains(extra, "filesort") || strings.Contains(extra, "temporary") {
-				t.Errorf("%s: key %s, %s", what, step["key"].String, extra)
-			}
-			t.Logf("%s: %s %s, type %s, key %s (%s bytes), %s", what, step["select_type"].String, step["table"].String, step["type"].String,
-				step["key"].String, step["key_len"].String, extra)
-		}
-		if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil { //nolint:sqlclosecheck // in a loop
-			t.Fatal(err)
+			t.Logf("%s: %s %s, type %s, key %s (%s bytes), %s", what, step["select_type"], step["table"], step["type"], step["key"], step["key_len"], extra)
 		}
 	}
+}
+
+// explain are the steps of a query.
+func explain(t *testing.T, engine engine, db *sql.DB, query string) (steps []map[string]string) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if engine.name == mySQL.name {
+		_, err = conn.ExecContext(t.Context(), `SET explain_format = 'TRADITIONAL'`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := conn.QueryContext(t.Context(), `EXPLAIN `+query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values := make([]sql.NullString, len(names))
+		fields := make([]any, len(names))
+		for i := range values {
+			fields[i] = &values[i]
+		}
+		if err := rows.Scan(fields...); err != nil {
+			t.Fatal(err)
+		}
+		step := map[string]string{}
+		for i, name := range names {
+			step[name] = values[i].String
+		}
+		steps = append(steps, step)
+	}
+	if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return steps
 }
 
 func seqs(works []model.Work) []model.Seq {

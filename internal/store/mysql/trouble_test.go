@@ -91,6 +91,11 @@ func TestOutage(t *testing.T) {
 			if err != nil || stats[0].Pending != 2 {
 				t.Errorf("stats %+v, %v", stats, err)
 			}
+			wantDeliverySeq(t, s, "after a start")
+			server.Stop(t)
+			server.Start(t)
+			eventually(t, "a ping after the start", func() error { return s.Ping(t.Context()) })
+			wantDeliverySeq(t, s, "after another one")
 			settings(t, server.URL, s, source)
 		})
 	}

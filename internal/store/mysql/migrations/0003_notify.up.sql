@@ -159,9 +159,6 @@ SELECT lower(concat_ws('-', substr(hex(r.id), 1, 8), substr(hex(r.id), 9, 4), su
        convert(r.recipient USING utf8mb4) AS recipient_id,
        convert(r.priority USING utf8mb4) AS priority,
        convert(r.locale USING utf8mb4) AS locale,
-       convert(r.variables USING utf8mb4) AS variables,
-       CASE WHEN r.not_before > 0 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.not_before MICROSECOND END AS not_before,
-       CASE WHEN r.expires_at > 0 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.expires_at MICROSECOND END AS expires_at,
        cast('1970-01-01' AS DATETIME(6)) + INTERVAL r.accepted_at MICROSECOND AS accepted_time
 FROM posthouse_request r
 -- next
@@ -171,8 +168,6 @@ SELECT lower(concat_ws('-', substr(hex(d.id), 1, 8), substr(hex(d.id), 9, 4), su
        lower(concat_ws('-', substr(hex(r.id), 1, 8), substr(hex(r.id), 9, 4), substr(hex(r.id), 13, 4),
            substr(hex(r.id), 17, 4), substr(hex(r.id), 21))) AS request_id,
        substr(convert(c.name USING utf8mb4), 9) AS channel,
-       CASE d.purpose WHEN 0 THEN 'primary' WHEN 1 THEN 'former_address' ELSE 'escalation' END AS purpose,
-       convert(r.recipient USING utf8mb4) AS recipient_id,
        d.masked AS destination,
        CASE WHEN o.delivered_at > 0 THEN 'DELIVERED'
             WHEN o.seq IS NOT NULL THEN 'SUCCEEDED'
@@ -187,12 +182,13 @@ SELECT lower(concat_ws('-', substr(hex(d.id), 1, 8), substr(hex(d.id), 9, 4), su
        CASE WHEN w.state = 0 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL w.due_at MICROSECOND END AS next_attempt_at,
        CASE WHEN w.state = 1 THEN coalesce(i.name, cast(w.owner AS CHAR)) END AS lease_owner,
        CASE WHEN w.state = 1 THEN cast('1970-01-01' AS DATETIME(6)) + INTERVAL i.lease_until MICROSECOND END AS lease_until,
-       nullif(o.provider_id, '') AS provider_msg_id,
-       nullif(a.code, '') AS last_error_code,
-       nullif(a.error, '') AS last_error_text,
+       o.provider_id AS provider_msg_id,
+       a.code AS last_error_code,
+       a.error AS last_error_text,
        cast('1970-01-01' AS DATETIME(6)) + INTERVAL d.created_at MICROSECOND AS create_time,
-       cast('1970-01-01' AS DATETIME(6)) + INTERVAL coalesce(greatest(o.finished_at, o.delivered_at),
-            greatest(d.created_at, w.started_at, coalesce(a.ended_at, 0), if(w.state > 1, w.due_at, 0))) MICROSECOND AS update_time
+       cast('1970-01-01' AS DATETIME(6)) + INTERVAL CASE WHEN o.seq IS NOT NULL THEN greatest(o.finished_at, o.delivered_at)
+            WHEN w.state > 1 THEN w.due_at
+            ELSE greatest(d.created_at, w.started_at, coalesce(a.ended_at, 0)) END MICROSECOND AS update_time
 FROM posthouse_delivery d
 JOIN posthouse_request r ON r.seq = d.request
 JOIN posthouse_source c ON c.id = d.channel
