@@ -275,7 +275,7 @@ func ParseMailboxes(s string) ([]Mailbox, error) {
 	seen := map[Address]bool{}
 	for _, one := range parsed {
 		// The parser takes the quotes off.
-		local, domain, _ := cutLast(one.Address, "@")
+		local, domain := cutLast(one.Address)
 		if checkLocal(local) != nil {
 			local = quote(local)
 		}
@@ -305,11 +305,12 @@ func CheckFrom(from string) error {
 	return nil
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+// cutLast cuts at the last @, or at the end where there is none.
+func cutLast(s string) (before, after string) {
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		return s[:i], s[i+1:]
 	}
-	return s, "", false
+	return s, ""
 }
 
 // quote writes a text as a quoted string.

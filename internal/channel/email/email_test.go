@@ -45,7 +45,7 @@ func TestSendsOverEachKindOfConnection(t *testing.T) {
 			if diff := cmp.Diff([]string{"zoe@example.com"}, got[0].to); diff != "" || got[0].from != "no-reply@example.com" || got[0].utf8 {
 				t.Errorf("envelope: %+v", got[0])
 			}
-			if string(got[0].data) == "" {
+			if len(got[0].data) == 0 {
 				t.Error("no message")
 			}
 		})
@@ -335,7 +335,7 @@ func TestConnections(t *testing.T) {
 		p := play(t, map[string]string{})
 		s := open(t, p.host, p.port, func(c *Config) { c.IdleTimeout = time.Millisecond })
 		s.Send(t.Context(), message(nil))
-		p.listener.Close()
+		_ = p.listener.Close()
 		p.group.Wait() // the server's side of it ends
 		if c := s.pool.take(); c != nil {
 			t.Error("it is still kept")

@@ -112,12 +112,12 @@ func (s *Sender) greet(w *wire) (*smtp.Client, *failure) {
 func (s *Sender) mechanism(offered string) smtp.Auth {
 	names := strings.Fields(strings.ToUpper(offered))
 	has := func(name string) bool { return slices.Contains(names, name) }
-	clear := s.cfg.TLS == NoTLS // validate has seen that it is this host
+	unencrypted := s.cfg.TLS == NoTLS // validate has seen that it is this host
 	switch {
 	case has("PLAIN"):
-		return smtp.PlainAuth("", s.cfg.Username, s.cfg.Password, s.cfg.Host, clear)
+		return smtp.PlainAuth("", s.cfg.Username, s.cfg.Password, s.cfg.Host, unencrypted)
 	case has("LOGIN"):
-		return smtp.LoginAuth(s.cfg.Username, s.cfg.Password, s.cfg.Host, clear)
+		return smtp.LoginAuth(s.cfg.Username, s.cfg.Password, s.cfg.Host, unencrypted)
 	case has("SCRAM-SHA-256"):
 		return smtp.ScramSHA256Auth(s.cfg.Username, s.cfg.Password)
 	case has("SCRAM-SHA-1"):

@@ -87,11 +87,9 @@ func jsonForms(s string) []string {
 	var plain strings.Builder
 	encoder := json.NewEncoder(&plain)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(s) != nil {
-		return nil
-	}
-	escaped, err := json.Marshal(s)
-	if err != nil {
+	err := encoder.Encode(s)
+	escaped, escapedErr := json.Marshal(s)
+	if err != nil || escapedErr != nil {
 		return nil
 	}
 	var ascii strings.Builder
