@@ -11,18 +11,19 @@ import (
 
 	"github.com/posthouse/posthouse/internal/app"
 	"github.com/posthouse/posthouse/internal/config"
-	"github.com/posthouse/posthouse/internal/expression"
 	"github.com/posthouse/posthouse/internal/telemetry"
 )
 
 type devCmd struct {
 	Listen string `default:"127.0.0.1:8080" help:"Address of the door and of the API."`
 	Data   string `default:"./posthouse-data" help:"Folder that keeps everything." type:"path"`
+	// Without it the data folder has one.
+	Templates string `help:"Folder of the templates. Where it is missing it is made, with some to begin with. Default: templates in the data folder." type:"path"`
 }
 
 func (c *devCmd) Run(ctx context.Context) error {
 	p, err := app.Dev(app.DevParams{
-		Listen: c.Listen, Data: c.Data, Out: os.Stdout,
+		Listen: c.Listen, Data: c.Data, Templates: c.Templates, Out: os.Stdout,
 		Look: self() + " inbox list --store " + word("sqlite:"+filepath.Join(c.Data, "posthouse.db")),
 	})
 	if err != nil {
@@ -44,7 +45,7 @@ type configFile struct {
 
 // load reads the configuration. Warnings go to standard error.
 func (c configFile) load() (*config.Config, error) {
-	cfg, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression, CheckKey: checkKey})
+	cfg, found, warnings := config.Load(app.ParseParams(c.Config))
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(os.Stderr, "warning:", w)
 	}
@@ -61,16 +62,6 @@ func listed(found []config.Problem) error {
 		lines[i] = f.String()
 	}
 	return lines
-}
-
-func checkExpression(source string) error {
-	_, err := expression.Compile(source)
-	return err
-}
-
-func checkKey(source string) error {
-	_, err := expression.CompileKey(source)
-	return err
 }
 
 type serveCmd struct{ configFile }
@@ -124,7 +115,7 @@ type checkCmd struct {
 
 func (c *checkCmd) Run() error {
 	if c.JSON {
-		_, found, warnings := config.Load(config.ParseParams{File: c.Config, CheckExpression: checkExpression, CheckKey: checkKey})
+		_, found, warnings := config.Load(app.ParseParams(c.Config))
 		if err := printJSON(map[string][]problemJSON{"problems": problemsJSON(found), "warnings": problemsJSON(warnings)}); err != nil {
 			return err
 		}

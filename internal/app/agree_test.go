@@ -87,7 +87,7 @@ func TestCheckAndServeAgree(t *testing.T) {
 			if err := prepare(t.Context(), store, p); err != nil {
 				t.Fatal(err)
 			}
-			sources, err := sourcesOf(cfg, nil)
+			sources, err := sourcesOf(cfg, nil, nil)
 			if err != nil {
 				t.Fatalf("the check passes what does not start: %v", err)
 			}

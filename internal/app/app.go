@@ -1,7 +1,8 @@
 // Package app turns a configuration into a running system. It is the one place
 // that knows every room; nothing imports it but the binary.
 //
-//	config ─▶ store ─▶ inbox (door, consumers) ─▶ HTTP: door /in/…, admin /v1 /metrics /healthz /readyz
+//	config ─▶ store ─┬▶ inbox (door, consumers) ◀─ deliveries ride on its engine ─╮
+//	                 ╰▶ notifications (accepting, carrying out) ─────────────────╯─▶ HTTP: door /in/…, admin /v1 /metrics /healthz /readyz
 //
 // Run starts in that order and stops in the other.
 package app
@@ -59,7 +60,12 @@ func Run(ctx context.Context, p Params) (err error) {
 	if p.Registry == nil {
 		p.Registry = telemetry.NewRegistry()
 	}
-	sources, err := sourcesOf(p.Config, p.Handlers)
+	told, err := openNotifications(ctx, store, p)
+	if err != nil {
+		return err
+	}
+	defer told.stop()
+	sources, err := sourcesOf(p.Config, p.Handlers, told)
 	if err != nil {
 		return err
 	}
@@ -75,6 +81,9 @@ func Run(ctx context.Context, p Params) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := told.attach(box, p); err != nil {
+		return err
+	}
 	door, admin, err := listen(ctx, p.Config)
 	if err != nil {
 		return err
@@ -84,11 +93,14 @@ func Run(ctx context.Context, p Params) (err error) {
 		return err
 	}
 	defer box.Stop()
+	told.start()
 	warnOfLeftSources(ctx, store, p)
 	if err := watchDeadRows(ctx, store, p); err != nil {
 		return err
 	}
-	api := httpapi.New(apiConfig(store, box, redis, p))
+	shown := apiConfig(store, box, redis, p)
+	told.extend(&shown)
+	api := told.pages(httpapi.New(shown))
 	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
 }
 
@@ -161,7 +173,7 @@ func warnOfLeftSources(ctx context.Context, store Store, p Params) {
 		return
 	}
 	for _, s := range stats {
-		if _, configured := p.Config.Sources[s.Source.Name]; !configured && s.Pending+s.Retrying+s.Processing > 0 {
+		if _, configured := p.Config.Sources[s.Source.Name]; s.Source.Tenant == model.TenantInbox && !configured && s.Pending+s.Retrying+s.Processing > 0 {
 			p.Logger.Warn("a source is no longer configured, but has messages that are not finished; configure it again to have them handled",
 				"source", s.Source.Name, "pending", s.Pending, "retrying", s.Retrying, "processing", s.Processing)
 		}

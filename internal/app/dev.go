@@ -17,7 +17,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/posthouse/posthouse/inbox"
+	"github.com/posthouse/posthouse/internal/channel/mailbox"
 	"github.com/posthouse/posthouse/internal/config"
+	"github.com/posthouse/posthouse/internal/template/samples"
 )
 
 // DevParams says how to run `posthouse dev`.
@@ -26,6 +28,9 @@ type DevParams struct {
 	Data   string // folder of the database and the key; created where missing
 	Out    io.Writer
 	Look   string // the command that lists what was kept, as it is pasted into a shell
+	// Templates is the folder of the templates; where it is missing it is made, with
+	// some to begin with. Default: templates in the data folder.
+	Templates string
 }
 
 // Dev returns what to run: SQLite in the data folder, and an open source
@@ -43,6 +48,9 @@ func Dev(p DevParams) (Params, error) {
 		return Params{}, err
 	}
 	cfg.Keys = keys
+	if cfg.Templates, err = devTemplates(p); err != nil {
+		return Params{}, err
+	}
 	screen := &screen{out: p.Out}
 	return Params{
 		Config:   cfg,
@@ -88,11 +96,31 @@ func devKeys(data string) (*config.KeyRing, error) {
 	return keys, nil
 }
 
+// devTemplates says where the templates are, and makes the folder where it is
+// missing.
+func devTemplates(p DevParams) (string, error) {
+	folder := p.Templates
+	if folder == "" {
+		folder = filepath.Join(p.Data, "templates")
+	}
+	_, err := os.Stat(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.CopyFS(folder, samples.FS())
+	}
+	if err != nil {
+		return "", fmt.Errorf("the folder of the templates: %w", err)
+	}
+	return folder, nil
+}
+
 // screen is the terminal of `posthouse dev`.
 type screen struct {
 	mu  sync.Mutex
 	out io.Writer
 }
+
+// devNotification is one that the built-in templates and policy take.
+const devNotification = `{"idempotency_key":"approval:1:v1","biz_type":"approval.todo","template":"approval_todo","recipient":{"id":"u1","email":"you@example.com"},"variables":{"title":"Travel to Shenzhen","applicant":"Li Lei","url":"https://oa.example.com/approvals/1"}}`
 
 func (s *screen) welcome(address, data, look string) {
 	s.mu.Lock()
@@ -109,9 +137,13 @@ Look at what was kept:
   curl http://%s/v1/inbox/messages
   %s
 
+Tell somebody something, and open http://%s%s to see the mail:
+
+  curl -i -H 'Content-Type: application/json' http://%s/v1/notifications -d '%s'
+
 Ctrl-C stops it. Each message that is handled appears below.
 
-`, data, address, address, look)
+`, data, address, address, look, address, mailbox.Path, address, devNotification)
 }
 
 // attempt shows a message's life in one line.

@@ -16,8 +16,8 @@ import (
 )
 
 // sourcesOf translates the configuration. handlers are functions that stand in
-// for targets, by source.
-func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.Source, error) {
+// for targets, by source; told keeps the notifications that sources make.
+func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler, told *notifications) ([]inbox.Source, error) {
 	var sources []inbox.Source
 	for _, name := range cfg.SourceNames() {
 		s := cfg.Sources[name]
@@ -31,6 +31,12 @@ func sourcesOf(cfg *config.Config, handlers map[string]inbox.Handler) ([]inbox.S
 				return nil, fmt.Errorf("source %q: handler: %w", name, err)
 			}
 			handler = &targetHandler{target}
+		}
+		if handler == nil && s.Handler.Notify != nil {
+			var err error
+			if handler, err = newNotifyHandler(told.center, s.Handler.Notify); err != nil {
+				return nil, fmt.Errorf("source %q: handler: notify: %w", name, err)
+			}
 		}
 		secrets := make([][]byte, len(s.Verify.Secrets))
 		for i, secret := range s.Verify.Secrets {

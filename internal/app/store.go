@@ -19,6 +19,7 @@ import (
 // Store is all that the binary does with a database.
 type Store interface {
 	inbox.Store
+	notificationStore
 	SetEnabled(ctx context.Context, source string, enabled bool) error
 	Sources(ctx context.Context) ([]model.Source, error)
 	ListMessages(ctx context.Context, p model.ListParams) (model.MessagePage, error)

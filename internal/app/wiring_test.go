@@ -66,11 +66,12 @@ sources:
 var elsewhere = map[string]string{
 	"Listen": "listen", "Admin": "listen, apiConfig", "Store": "OpenStore, prepare", "Log": "the binary", "Keys": "HashCredential",
 	"Lock.Backend": "openLock", "Lock.URL": "openLock", "Sources.Handler": "Handler",
+	"Templates": "loadTemplates", "Channels": "openChannels, attach", "Policies": "policiesOf", "Retry": "in each channel", "Worker": "attach",
 }
 
 func TestWiring(t *testing.T) {
 	cfg := parse(t, everything, map[string]string{"ONE": "first-secret", "TWO": "second-secret", "POSTHOUSE_KEYS": config.GenerateKey("k")})
-	sources, err := sourcesOf(cfg, nil)
+	sources, err := sourcesOf(cfg, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestWiring(t *testing.T) {
 				t.Errorf("inbox.Config%s is not set: is it mapped?", path)
 			}
 		}
-		if paused, err := sourcesOf(parse(t, "store: sqlite:x.db\nsources: {a: {verify: {kind: none}}}", nil), nil); err != nil || !paused[0].Consume.Paused {
+		if paused, err := sourcesOf(parse(t, "store: sqlite:x.db\nsources: {a: {verify: {kind: none}}}", nil), nil, nil); err != nil || !paused[0].Consume.Paused {
 			t.Errorf("a source that is not enabled is not paused, %v", err)
 		}
 	})
