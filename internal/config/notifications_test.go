@@ -39,7 +39,7 @@ func seconds(n ...int) []time.Duration {
 }
 
 func TestRates(t *testing.T) {
-	for s, want := range map[string]Rate{"50/s": 50, "600/m": 10, "1800/h": 0.5, "0/s": 0, " 5 / s ": 5} {
+	for s, want := range map[string]Rate{"50/s": 50, "600/m": 10, "1800/h": 0.5, "0/s": 0, "5 / s": 5} {
 		if got, err := ParseRate(s); err != nil || got != want {
 			t.Errorf("%q is %v, %v; want %v", s, got, err, want)
 		}

@@ -14,7 +14,7 @@ import (
 
 // nameChecks are the tests that a key's names tag names: of the names in a mapping of texts.
 var nameChecks = map[string]func(string) complaint{
-	"header":   func(name string) complaint { return checkRequestHeaderName(name) },
+	"header":   checkRequestHeaderName,
 	"kind":     func(name string) complaint { return checkKind(text{value: name}) },
 	"variable": checkVariableName,
 }

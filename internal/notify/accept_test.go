@@ -283,7 +283,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"times":                     {func(s *Submission) { s.NotBefore = time.Now().Add(time.Hour); s.ExpiresAt = s.NotBefore }, []string{"expires_at: is not after"}},
 		"a time that is past":       {func(s *Submission) { s.ExpiresAt = time.Now().Add(-time.Minute) }, []string{"expires_at: has passed"}},
 		"times beyond all bounds":   {func(s *Submission) { s.NotBefore = time.Unix(1<<60, 0) }, []string{"not_before: is too far"}},
-		"an unknown template":       {func(s *Submission) { s.Template = "tood" }, []string{"template: is not the code"}},
+		"an unknown template":       {func(s *Submission) { s.Template = "nothing" }, []string{"template: is not the code"}},
 		"AC-5 a missing variable":   {func(s *Submission) { s.Variables = json.RawMessage(`{}`) }, []string{"variables.title: "}},
 		"AC-5 no variables":         {func(s *Submission) { s.Variables = nil }, []string{"variables.title: "}},
 		"AC-5 a nil and a misspelt": {func(s *Submission) { s.Variables = json.RawMessage(`{"title":null,"amuont":"` + secretCode + `"}`) }, []string{"variables.amuont: ", "variables.title: "}},
@@ -411,7 +411,9 @@ func FuzzAccept(f *testing.F) {
 	f.Add("key", "biz", "todo", "u1", "email", "a@b", `{"title":"x"}`, "high", "fr-CA", "tag")
 	f.Add("", "a\x00b", "mailonly", "\xff", "E", "x\r\n", `{"title":{{.}}}`, "HIGH", "-", "")
 	f.Add("k", "nobody", "todo", "u", "phone", "+1", `{"title":"x","amount":1e400,"code":"\ud800"}`, "", "", "x")
-	k := newKit(f, nil)
+	k := newFake(f, &fakeStore{}, nil)
+	k.Start()
+	f.Cleanup(k.Stop)
 	f.Fuzz(func(t *testing.T, key, biz, tmpl, id, kind, address, variables, priority, locale, tag string) {
 		_, err := k.Accept(context.Background(), Submission{
 			IdempotencyKey: key, BizType: biz, Template: tmpl, Recipient: Recipient{ID: id, Addresses: map[string]string{kind: address}},

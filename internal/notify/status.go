@@ -51,8 +51,8 @@ func StatusOf(v model.RequestView) Status {
 		standings[d.Channel] = max(standings[d.Channel], s)
 		begun = begun || hasBegun(d)
 	}
-	all, any := v.Request.Success.All, v.Request.Success.Any
-	if len(all) == 0 && len(any) == 0 {
+	all, some := v.Request.Success.All, v.Request.Success.Any
+	if len(all) == 0 && len(some) == 0 {
 		for channel := range standings {
 			all = append(all, channel)
 		}
@@ -60,7 +60,7 @@ func StatusOf(v model.RequestView) Status {
 			return StatusFailed
 		}
 	}
-	switch s := aggregate(standings, all, any); {
+	switch s := aggregate(standings, all, some); {
 	case s == sent:
 		return StatusSucceeded
 	case s == cancelled:
@@ -76,7 +76,7 @@ func StatusOf(v model.RequestView) Status {
 // aggregate: all of them stand as the worst, one of them as the best, and both
 // conditions as the worse one. Undecided weighs less than cancelled only where
 // it may still decide.
-func aggregate(standings map[string]standing, all, any []string) standing {
+func aggregate(standings map[string]standing, all, some []string) standing {
 	worst, undecided := sent, false
 	note := func(s standing) {
 		undecided = undecided || s == open
@@ -85,9 +85,9 @@ func aggregate(standings map[string]standing, all, any []string) standing {
 	for _, channel := range all {
 		note(standings[channel])
 	}
-	if len(any) > 0 {
+	if len(some) > 0 {
 		best := lost
-		for _, channel := range any {
+		for _, channel := range some {
 			best = max(best, standings[channel])
 		}
 		note(best)

@@ -10,7 +10,7 @@ import (
 // Each delivery is written channel=STATUS, with ! where it has been begun before.
 func TestNC17AStatusFollowsFromTheDeliveries(t *testing.T) {
 	all := func(names ...string) model.Aggregate { return model.Aggregate{All: names} }
-	any := func(names ...string) model.Aggregate { return model.Aggregate{Any: names} }
+	one := func(names ...string) model.Aggregate { return model.Aggregate{Any: names} }
 	mixed := model.Aggregate{All: []string{"in_app"}, Any: []string{"mail", "text"}}
 	for _, c := range []struct {
 		success    model.Aggregate
@@ -47,16 +47,16 @@ func TestNC17AStatusFollowsFromTheDeliveries(t *testing.T) {
 		{all("mail", "text"), "mail=CANCELLED text=SUCCEEDED!", StatusCancelled},
 
 		// One of them.
-		{any("mail", "text"), "", StatusFailed},
-		{any("mail", "text"), "mail=SUCCEEDED! text=PENDING", StatusSucceeded},
-		{any("mail", "text"), "mail=DEAD text=PENDING", StatusInProgress},
-		{any("mail", "text"), "mail=DEAD text=SUCCEEDED!", StatusSucceeded},
-		{any("mail", "text"), "mail=DEAD text=FAILED", StatusFailed},
-		{any("mail", "text"), "text=PENDING", StatusAccepted},
-		{any("mail", "text"), "text=DEAD", StatusFailed},
-		{any("mail", "text"), "mail=CANCELLED text=DEAD", StatusCancelled},
-		{any("mail", "text"), "mail=CANCELLED text=RETRY_WAIT", StatusInProgress},
-		{any("mail", "text"), "mail=UNCERTAIN text=DEAD", StatusInProgress},
+		{one("mail", "text"), "", StatusFailed},
+		{one("mail", "text"), "mail=SUCCEEDED! text=PENDING", StatusSucceeded},
+		{one("mail", "text"), "mail=DEAD text=PENDING", StatusInProgress},
+		{one("mail", "text"), "mail=DEAD text=SUCCEEDED!", StatusSucceeded},
+		{one("mail", "text"), "mail=DEAD text=FAILED", StatusFailed},
+		{one("mail", "text"), "text=PENDING", StatusAccepted},
+		{one("mail", "text"), "text=DEAD", StatusFailed},
+		{one("mail", "text"), "mail=CANCELLED text=DEAD", StatusCancelled},
+		{one("mail", "text"), "mail=CANCELLED text=RETRY_WAIT", StatusInProgress},
+		{one("mail", "text"), "mail=UNCERTAIN text=DEAD", StatusInProgress},
 
 		// Both conditions.
 		{mixed, "in_app=SUCCEEDED mail=PENDING text=PENDING", StatusAccepted},
