@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posthouse/posthouse/internal/channel/gateway"
 	"github.com/posthouse/posthouse/internal/config"
 	"github.com/posthouse/posthouse/internal/expression"
+	"github.com/posthouse/posthouse/internal/model"
+	"github.com/posthouse/posthouse/internal/notify"
 )
 
 func read(t *testing.T, path ...string) string {
@@ -161,16 +164,31 @@ func wantSound(t *testing.T, text string) {
 	for _, missing := range []struct{ key, whole string }{
 		{"store:", "store: sqlite:posthouse.db\n"},
 		{"sources:", "sources: {any: {verify: {kind: none}}}\n"},
+		{"templates:", "templates: ./templates\n"},
 	} {
+		if missing.key == "templates:" && !strings.Contains(text, "channels:") {
+			continue
+		}
 		if !strings.HasPrefix(text, missing.key) && !strings.Contains(text, "\n"+missing.key) {
 			text = missing.whole + text
 		}
 	}
 	_, problems, warnings := config.Parse(config.ParseParams{
 		Data: []byte(text), File: "example",
-		LookupEnv:       func(name string) (string, bool) { return "0123456789abcdef", name != config.KeysVariable },
+		LookupEnv: func(name string) (string, bool) {
+			if name == config.KeysVariable {
+				return "k1:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", strings.Contains(text, "channels:")
+			}
+			return "0123456789abcdef", true
+		},
 		CheckExpression: compileAccept,
 		CheckKey:        compileKey,
+		CheckPolicy:     func(source string) error { _, err := notify.CompileWhen(source); return err },
+		CheckAnswer:     func(source string) error { _, err := gateway.CompileRule(source, model.ClassPermanent); return err },
+		CheckAnswerValue: func(source string) error {
+			_, _, err := gateway.CompileProviderID(source)
+			return err
+		},
 	})
 	for _, p := range append(problems, warnings...) {
 		t.Error(p)
