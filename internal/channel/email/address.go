@@ -74,6 +74,7 @@ func parseAddress(s string) (Address, error) {
 	if !utf8.ValidString(s) {
 		return Address{}, errors.New("the e-mail address is not UTF-8")
 	}
+	s = strings.Trim(s, " \t")
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		return Address{}, errors.New("the e-mail address has a line end or another control character in it")
 	}

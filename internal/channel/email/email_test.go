@@ -212,6 +212,25 @@ func TestWhatComesAfterAcceptanceChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatIsEnded(t *testing.T) {
+	for step, want := range map[string]model.Class{
+		"greeting": model.ClassTransient, "STARTTLS": model.ClassTransient, "RCPT": model.ClassTransient, "end": model.ClassUncertain,
+	} {
+		t.Run("NC-11 at "+step, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			p := playTo(t, map[string]string{step: hang}, func(at string) {
+				if at == step {
+					cancel()
+				}
+			})
+			s := open(t, p.host, p.port, func(c *Config) { c.ReadTimeout = time.Minute })
+			if got := s.Send(ctx, message(nil)); got.Class != want || got.Code != "cancelled" {
+				t.Errorf("got %+v, want %s", got, want)
+			}
+		})
+	}
+}
+
 func TestAConnectionSurvivesARefusedRecipient(t *testing.T) {
 	server := startReal(t, realOptions{refuse: func(to string) error {
 		if strings.HasPrefix(to, "nobody@") {

@@ -106,6 +106,7 @@ func startReal(t *testing.T, o realOptions) *realServer {
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
+		_ = listener.Close() // Serve may not have told the server of it yet
 		<-done
 	})
 	return r
