@@ -2,7 +2,9 @@ package mysql
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,18 +41,26 @@ func wantDeliverySeq(t *testing.T, s *Store, when string) {
 	}
 }
 
+// largeValues are variables and sealed values as large as they may be, of which
+// most bytes are two in a statement.
+func largeValues() (json.RawMessage, model.Sealed) {
+	text := bytes.Repeat([]byte(`\"`), model.MaxVariables/2-8)
+	return slices.Concat([]byte(`{"v":"`), text, []byte(`"}`)), model.Sealed{KeyID: "k", Bytes: bytes.Repeat([]byte{0, '\'', 0xff}, model.MaxVariables/3)}
+}
+
 // What one call may bring is more than the server takes in one packet.
 func TestPacketsOfRequests(t *testing.T) {
 	for _, engine := range engines {
-		t.Run("NC-02 512 requests as large as they may be at once: "+engine.name, func(t *testing.T) {
+		t.Run("NC-02 512 requests, many as large as they may be, at once: "+engine.name, func(t *testing.T) {
 			s, _ := ready(t, Config{URL: engine.fresh(t)})
 			channel := channelOf(t, s)
 			var requests []model.NewRequest
 			for i := range 512 {
 				r := notification(channel)
 				r.Key = strings.Repeat("'", model.MaxIdempotencyKey-4) + fmt.Sprintf("%04d", i)
-				r.Variables = append(append([]byte(`{"v":"`), bytes.Repeat([]byte(`\"`), model.MaxVariables/2-8)...), `"}`...)
-				r.Sensitive = model.Sealed{KeyID: "k", Bytes: bytes.Repeat([]byte{0, '\'', byte(i)}, model.MaxVariables/3)}
+				if i%4 == 3 {
+					r.Variables, r.Sensitive = largeValues()
+				}
 				r.Message = &model.NewUserMessage{ID: uuid.Must(uuid.NewV7()), Title: "t", Body: strings.Repeat("\\", 4<<10)}
 				requests = append(requests, r)
 			}
@@ -65,7 +75,7 @@ func TestPacketsOfRequests(t *testing.T) {
 					}
 				}
 			}
-			for _, r := range []model.NewRequest{requests[0], requests[511]} {
+			for _, r := range []model.NewRequest{requests[3], requests[511]} {
 				view, err := s.Request(t.Context(), r.ID)
 				if err != nil || !bytes.Equal(view.Request.Variables, r.Variables) {
 					t.Errorf("%d bytes of variables came back as %d: %v", len(r.Variables), len(view.Request.Variables), err)
@@ -80,6 +90,34 @@ func TestPacketsOfRequests(t *testing.T) {
 				t.Errorf("the last messages are %d: %v", len(messages), err)
 			}
 		})
+	}
+}
+
+// requestsInPackets is for packets of 1 MiB.
+func requestsInPackets(t *testing.T, s *Store) {
+	t.Helper()
+	channel := channelOf(t, s)
+	var requests []model.NewRequest
+	for range 512 {
+		r := notification(channel)
+		r.Key = "'" + strings.Repeat("'", model.MaxIdempotencyKey-37) + r.Key
+		if len(requests)%32 == 0 {
+			r.Variables, r.Sensitive = largeValues()
+		}
+		r.Recipient = r.Key
+		r.Message = &model.NewUserMessage{ID: uuid.Must(uuid.NewV7()), Body: strings.Repeat("\\", 1<<10)}
+		requests = append(requests, r)
+	}
+	answers, err := s.PutRequests(t.Context(), requests)
+	if err != nil || answers[511].First.ID != requests[511].ID {
+		t.Fatalf("512 requests: %v", err)
+	}
+	large := notification(channel)
+	large.Message = &model.NewUserMessage{ID: uuid.Must(uuid.NewV7()), Body: strings.Repeat("x", 1<<20)}
+	_, err = s.PutRequests(t.Context(), []model.NewRequest{large})
+	wantCode(t, err, model.CodeRejected)
+	if err != nil && !strings.Contains(err.Error(), "max_allowed_packet") {
+		t.Errorf("it does not say why: %v", err)
 	}
 }
 

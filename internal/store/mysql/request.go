@@ -208,6 +208,9 @@ func (p *putting) readBack(users []string, messages map[string]int64) error {
 		for i := range users {
 			args[i] = []byte(users[i])
 		}
+		if err := p.c.makeRoom(&p.todo, keyRoom*len(users)); err != nil {
+			return err
+		}
 		p.todo.add(`SELECT user_id, last_seq FROM posthouse_user FORCE INDEX (PRIMARY) WHERE user_id IN (`+repeat("?", len(args))+`)`, args...)
 		numbers = append(numbers, func(rows *sql.Rows) error {
 			var user string
@@ -237,6 +240,10 @@ func (p *putting) keepRest(shard int) error {
 			}
 		}
 	}
+	// The numbers of the requests stand three times in what follows.
+	if err := p.c.makeRoom(&p.todo, 4096+60*len(requests)+100*len(done)); err != nil {
+		return err
+	}
 	from := `FROM posthouse_request r FORCE INDEX (PRIMARY) STRAIGHT_JOIN posthouse_delivery d FORCE INDEX (posthouse_delivery_purpose)
 		ON d.request = r.seq WHERE r.seq IN (` + list(requests) + `)`
 	p.todo.add(`INSERT INTO posthouse_work (seq, queue, slot, key_hash, state, due_at, token, owner, started_at, retry_count, lost, replay)
@@ -247,11 +254,6 @@ func (p *putting) keepRest(shard int) error {
 	}
 	if expire {
 		p.todo.add(`INSERT INTO posthouse_expiry (expires_at, seq) SELECT r.expires_at, d.seq ` + from + ` AND r.expires_at <> 0 AND d.done = 0`)
-	}
-	if p.todo.weight+len(done)*100 > p.c.packet-packetExtra {
-		if err := p.c.send(&p.todo); err != nil {
-			return err
-		}
 	}
 	count(&p.todo, done, shard)
 	return p.c.commit(&p.todo, crashpoint.BeforePutCommit)
@@ -284,6 +286,9 @@ func (c *call) readHeads(todo *script, keys [][]byte) (map[string]*head, error) 
 		args[i] = keys[i]
 	}
 	heads := make(map[string]*head, len(keys))
+	if err := c.makeRoom(todo, keyRoom*len(keys)); err != nil {
+		return nil, err
+	}
 	todo.add(`SELECT seq, id, put_by, idem_key, content_key, content_fields, choices
 		FROM posthouse_request FORCE INDEX (posthouse_request_key) WHERE idem_key IN (`+repeat("?", len(keys))+`)`, args...)
 	return heads, c.query(todo, func(rows *sql.Rows) error {
@@ -310,6 +315,9 @@ func (c *call) readDeliveries(todo *script, heads map[string]*head, before ...fu
 	requests := make(map[model.Seq]bool, len(heads))
 	for _, h := range heads {
 		bySeq[h.Seq], requests[h.Seq] = h, true
+	}
+	if err := c.makeRoom(todo, 20*len(heads)); err != nil {
+		return err
 	}
 	todo.add(`SELECT d.request, d.seq, d.id, s.name, d.purpose, d.done, d.reason
 		FROM posthouse_delivery d FORCE INDEX (posthouse_delivery_purpose) JOIN posthouse_source s ON s.id = d.channel
@@ -352,13 +360,23 @@ func (c *call) insert(todo *script, beginning, values, end string, rows [][]any)
 			return &model.Error{Code: model.CodeRejected, Op: "put requests",
 				Err: errors.New("a request does not fit into the server's max_allowed_packet")}
 		}
-		if todo.weight+weight > room {
-			if err := c.send(todo); err != nil {
-				return err
-			}
+		if err := c.makeRoom(todo, weight); err != nil {
+			return err
 		}
 		todo.add(beginning+repeat(values, n)+end, slices.Concat(rows[:n]...)...)
 		rows = rows[n:]
+	}
+	return nil
+}
+
+// keyRoom is what a key or the id of a user has on the wire, at most.
+const keyRoom = 2*max(model.MaxIdempotencyKey, model.MaxRecipientID) + 20
+
+// makeRoom sends what has been added where so much more would not fit into one
+// packet with it.
+func (c *call) makeRoom(todo *script, weight int) error {
+	if todo.weight+weight > c.packet-packetExtra {
+		return c.send(todo)
 	}
 	return nil
 }

@@ -92,10 +92,6 @@ func TestOutage(t *testing.T) {
 				t.Errorf("stats %+v, %v", stats, err)
 			}
 			wantDeliverySeq(t, s, "after a start")
-			server.Stop(t)
-			server.Start(t)
-			eventually(t, "a ping after the start", func() error { return s.Ping(t.Context()) })
-			wantDeliverySeq(t, s, "after another one")
 			settings(t, server.URL, s, source)
 		})
 	}
@@ -170,6 +166,8 @@ func settings(t *testing.T, url string, s *Store, source model.SourceID) {
 				t.Errorf("it does not say why: %v", err)
 			}
 		}
+
+		requestsInPackets(t, small)
 
 		// Many settlements with long errors.
 		if err := small.JoinInstance(t.Context(), 1, "x", 1e12, nil); err != nil {
