@@ -49,7 +49,7 @@ func TestMigrateDownKeepsWhatIsInUse(t *testing.T) {
 		oneLine(t, "down", e, code, path, "stop it first")
 	})
 	t.Run("unless it is forced", func(t *testing.T) {
-		for _, version := range []string{"2", "1"} {
+		for _, version := range []string{"3", "2", "1"} {
 			_, e, code := posthouse(t, dir, "migrate", "down", "--store", store)
 			oneLine(t, "down", e, code, "--force")
 			if out, e, code := posthouse(t, dir, "migrate", "down", "--force", "--store", store); code != 0 || !strings.Contains(out, "Took back version "+version) {
