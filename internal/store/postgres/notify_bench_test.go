@@ -61,8 +61,6 @@ func BenchmarkPutRequests(b *testing.B) {
 	for _, writers := range []int{1, 2} {
 		b.Run(fmt.Sprintf("%d at once", writers), func(b *testing.B) {
 			s, inApp, text := benchCenter(b)
-			b.SetParallelism(1)
-			b.ResetTimer()
 			work := make(chan []model.NewRequest)
 			errs := make(chan error, writers)
 			for range writers {
@@ -96,7 +94,7 @@ func BenchmarkPutRequests(b *testing.B) {
 // each table, as whoever does no more than that would: what BenchmarkPutRequests
 // is measured against.
 func BenchmarkInsertNotifications(b *testing.B) {
-	s, inApp, text := benchCenter(b)
+	s, _, _ := benchCenter(b)
 	c, err := s.pool.Acquire(b.Context())
 	if err != nil {
 		b.Fatal(err)
@@ -129,7 +127,6 @@ func BenchmarkInsertNotifications(b *testing.B) {
 	each := float64(b.N*benchRequests) / b.Elapsed().Seconds()
 	b.ReportMetric(each, "notifications/s")
 	b.ReportMetric(6*each, "rows/s")
-	_, _ = inApp, text
 }
 
 // BenchmarkDeliveries claims, loads and settles deliveries in batches.

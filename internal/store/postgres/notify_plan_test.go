@@ -89,7 +89,7 @@ func TestNotificationPlans(t *testing.T) {
 		array("1", "bigint", 100), array("0", "int", 100), array("0", "int", 100), array("0", "int", 100), array("'SM'", "text", 100))
 	// 200 requests with a message of one of few users, and two deliveries each.
 	put := func(prefix string) string {
-		list := func(n int, value func(int) any) string { return arrayOf(n, value) }
+		list := arrayOf
 		place := func(i int) any { return i + 1 }
 		id := func(int) any { return uuid.New() }
 		arguments := []string{list(200, place), list(200, id), list(200, func(i int) any { return keyOf(prefix, i) }),

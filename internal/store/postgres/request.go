@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -242,7 +243,7 @@ func (p *params) requests(requests []model.NewRequest) error {
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int32) int {
-		return bytes.Compare([]byte(requests[a-1].Key), []byte(requests[b-1].Key))
+		return strings.Compare(requests[a-1].Key, requests[b-1].Key)
 	})
 	of := func(place int32) *model.NewRequest { return &requests[place-1] }
 	at := func(i int) *model.NewRequest { return of(places[i]) }

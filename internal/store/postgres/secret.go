@@ -24,13 +24,14 @@ func (s *Store) Secrets(ctx context.Context, after model.Seq, limit int) (reques
 
 // Who changes a delivery that is final into one that is not has its request's
 // secret locked (lockSecrets); so has who erases it. What was locked is looked at
-// by another statement, which sees what was committed until then.
+// by another statement, which sees what was committed until then. OFFSET 0 keeps the
+// planner from looking at all deliveries at once.
 const (
 	lockToErase = `SELECT request FROM posthouse_secret WHERE request = ANY ($1::bigint[]) ORDER BY request FOR UPDATE SKIP LOCKED`
 	erase       = `DELETE FROM posthouse_secret WHERE request = ANY ($1::bigint[]) AND NOT EXISTS (
 		SELECT 1 FROM posthouse_delivery d
 		CROSS JOIN LATERAL (SELECT state FROM posthouse_work WHERE seq = d.seq OFFSET 0) w
-		WHERE d.request = posthouse_secret.request AND w.state IN (0, 1, 5))`
+		WHERE d.request = posthouse_secret.request AND w.state IN (0, 1, 5) OFFSET 0)`
 	lockSecrets = `SELECT request FROM posthouse_secret WHERE request = ANY ($1::bigint[]) ORDER BY request FOR SHARE`
 )
 
