@@ -109,7 +109,7 @@ type FieldError struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(strings.TrimSuffix(e.Detail, "."))
+	b.WriteString(strings.TrimSuffix(strings.TrimSuffix(e.Detail, "."), "; errors says where"))
 	for i, f := range e.Fields {
 		separator := "; "
 		if i == 0 {

@@ -206,7 +206,7 @@ type NotificationDetail struct {
 // Event is one thing that happened to a notification.
 type Event struct {
 	At time.Time `json:"at"`
-	// Event: "accepted", "chosen", "skipped", "attempt" or "operator".
+	// Event: "accepted", "chosen", "skipped", "attempt", "expired" or "operator".
 	Event      string `json:"event"`
 	Channel    string `json:"channel,omitempty"`
 	DeliveryID string `json:"delivery_id,omitempty"`

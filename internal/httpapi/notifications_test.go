@@ -383,3 +383,22 @@ func TestListOfChannels(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
+
+func TestTimelineTellsWhatHasExpired(t *testing.T) {
+	v := newFakeDeliveries().view
+	v.Deliveries[3].Status, v.Deliveries[3].FinishedAt = model.DeliveryCancelled, v.Request.ExpiresAt+1
+	v.Deliveries[4].Status, v.Deliveries[4].FinishedAt = model.DeliveryCancelled, at(60) // by somebody
+	var expired []string
+	events := NewNotificationDetail(v).Timeline
+	for i, e := range events {
+		if e.Event == EventExpired {
+			expired = append(expired, e.Channel)
+		}
+		if i > 0 && e.At < events[i-1].At {
+			t.Errorf("event %d comes before the one above it", i)
+		}
+	}
+	if !slices.Equal(expired, []string{"chat"}) {
+		t.Error(expired)
+	}
+}

@@ -104,13 +104,14 @@ const (
 	EventChosen   = "chosen"
 	EventSkipped  = "skipped"
 	EventAttempt  = "attempt"
+	EventExpired  = "expired"
 	EventOperator = "operator"
 )
 
 // TimelineEvent is one thing that happened.
 type TimelineEvent struct {
 	At         Time             `json:"at" nullable:"false" doc:"Of an attempt: when it ended."`
-	Event      string           `json:"event" enum:"accepted,chosen,skipped,attempt,operator"`
+	Event      string           `json:"event" enum:"accepted,chosen,skipped,attempt,expired,operator"`
 	Channel    string           `json:"channel,omitempty"`
 	DeliveryID string           `json:"delivery_id,omitempty" format:"uuid"`
 	Reason     string           `json:"reason,omitempty" doc:"Why a channel was chosen or skipped, or what an operator gave as the reason."`
@@ -158,6 +159,11 @@ func NewNotificationDetail(v model.RequestView) NotificationDetail {
 	return d
 }
 
+// hasExpired: it was cancelled, and by nobody.
+func hasExpired(d model.DeliveryView, expires model.Micros) bool {
+	return d.Status == model.DeliveryCancelled && expires != 0 && d.FinishedAt >= expires
+}
+
 // timeline tells what happened, oldest first.
 func timeline(v model.RequestView) []TimelineEvent {
 	events := []TimelineEvent{{At: Time(v.AcceptedAt), Event: EventAccepted}}
@@ -173,6 +179,9 @@ func timeline(v model.RequestView) []TimelineEvent {
 		for _, a := range v.Attempts[d.Seq] {
 			shown := NewDeliveryAttempt(a)
 			events = append(events, TimelineEvent{At: Time(a.EndedAt), Event: EventAttempt, Channel: d.Channel, DeliveryID: d.ID.String(), Attempt: &shown})
+		}
+		if hasExpired(d, v.Request.ExpiresAt) {
+			events = append(events, TimelineEvent{At: Time(d.FinishedAt), Event: EventExpired, Channel: d.Channel, DeliveryID: d.ID.String()})
 		}
 	}
 	for _, r := range v.Audit {
