@@ -3,12 +3,12 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
 # These build, kill and measure a real server: see scripts/test.
-ALONE := /test/crash$$|/test/cluster$$|/test/load$$|/bench$$
+ALONE := /test/crash$$|/test/cluster$$|/test/load$$|/test/notify$$|/bench$$
 
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help services services-stop build test test-short lint vuln fuzz bench bench-queue soak cluster docs docs-check
+.PHONY: help services services-stop build test test-short lint vuln fuzz bench bench-queue conformance soak cluster docs docs-check
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\$$/, "$$", $$2); printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,12 @@ bench-queue: ## measure how fast a backlog is worked off, beside River; BENCH="-
 cluster: build ## three instances and a load in one terminal: kill, freeze and restart them; PLAY="-help" lists flags
 	scripts/services run go run ./playground $(PLAY)
 
-soak: ## run the long form of the crash, cluster and load tests (hours)
-	POSTHOUSE_SOAK=1 scripts/services run go test -p 1 ./test/crash ./test/cluster ./test/load -count=1 -timeout 0 -v
+conformance: ## try the cases in the folder CASES (error_responses.json, email_cases.json): kind × right and wrong
+	@test -n "$(CASES)" || { echo "make conformance CASES=DIR names the folder" >&2; exit 2; }
+	CASES=$(abspath $(CASES)) go test -count=1 -run Conformance -v ./internal/channel/... ./internal/template/...
+
+soak: ## run the long form of the crash, cluster, load and notification tests (hours)
+	POSTHOUSE_SOAK=1 scripts/services run go test -p 1 ./test/crash ./test/cluster ./test/load ./test/notify -count=1 -timeout 0 -v
 
 docs: ## regenerate what is generated: reference documents and the like
 	go generate ./...

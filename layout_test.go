@@ -43,7 +43,7 @@ var layout = []room{
 	{"internal/ingest/verify", nil, "signatures are pure", nil},
 	{"internal/ingest", []string{"internal/model", "internal/crashpoint", "internal/ingest/verify", "internal/expression"}, "the door knows no store", nil},
 	{"internal/notify", []string{"internal/model", "internal/crashpoint", "internal/channel", "internal/expression", "internal/template"}, "accepting knows no store, no HTTP and no sender", nil},
-	{"internal/delivery", []string{"internal/model", "internal/channel", "internal/template", "internal/workqueue"}, "carrying out knows no store, no HTTP and no kind of sender", nil},
+	{"internal/delivery", []string{"internal/model", "internal/crashpoint", "internal/channel", "internal/template", "internal/workqueue"}, "carrying out knows no store, no HTTP and no kind of sender", nil},
 	{"internal/lock", nil, "it knows Redis and nobody here", []string{"github.com/redis/rueidis"}},
 	{"internal/httptarget", []string{"internal/model"}, "an adapter knows the model, never a domain", nil},
 	{"internal/channel", []string{"internal/model"}, "it is the contract of a sender", nil},

@@ -10,6 +10,8 @@ const (
 	AfterPutCommit  = "after-put-commit"  // committed, not yet answered
 	AfterClaim      = "after-claim"       // claimed, not started
 	AfterStart      = "after-start"       // started, handler not yet called
+	BeforeSend      = "before-send"       // a delivery is rendered, its sender not yet called
+	AfterSend       = "after-send"        // its sender returned: the provider may have it
 	AfterHandler    = "after-handler"     // handler returned, nothing settled
 	BeforeSettle    = "before-settle"     // outcomes written, not committed
 	AfterSettle     = "after-settle"      // outcomes committed

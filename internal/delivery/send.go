@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posthouse/posthouse/internal/channel"
+	"github.com/posthouse/posthouse/internal/crashpoint"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/template"
 	"github.com/posthouse/posthouse/internal/workqueue"
@@ -51,7 +52,9 @@ func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 	func() {
 		defer func() { v = l.account.end(t, r.Class, r.RetryAfter) }()
 		begun := time.Now()
+		crashpoint.Hit(crashpoint.BeforeSend)
 		r = send(ctx, l.cfg.Sender, m)
+		crashpoint.Hit(crashpoint.AfterSend)
 		l.c.metrics.sending.WithLabelValues(l.cfg.Name).Observe(time.Since(begun).Seconds())
 	}()
 	l.c.metrics.attempts.WithLabelValues(l.cfg.Name, string(r.Class), l.codes.label(r.Code)).Inc()

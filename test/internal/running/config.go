@@ -11,6 +11,10 @@ type Config struct {
 	Store   string // URL
 	Redis   string // URL of the lock's backend; empty: the store excludes
 	Sources []Source
+	// Notify is what is written of notifications; nil: nothing.
+	Notify *Notify
+	// LogLevel is "debug", "info", …; empty: the default.
+	LogLevel string
 
 	// Name tells instances of one configuration apart: in the target's memory and
 	// in the name of the log's file. Default "server".
@@ -68,9 +72,9 @@ func (c Config) yaml() []byte {
 admin: {listen: "${%s}"}
 store: ${%s}
 lock: {%s, lease: %v}
-log: {format: json}
+log: {format: json, level: %s}
 sources:
-`, envDoor, envAdmin, envStore, lock, Lease)
+`, envDoor, envAdmin, envStore, lock, Lease, or(c.LogLevel, "info"))
 	for _, s := range c.Sources {
 		fmt.Fprintf(&b, `  %s:
     verify: {kind: none}
@@ -83,6 +87,12 @@ sources:
 		if s.Dedup != "" {
 			fmt.Fprintf(&b, "    dedup: %s\n", s.Dedup)
 		}
+	}
+	if len(c.Sources) == 0 {
+		b.WriteString("  idle: {verify: {kind: none}, handler: {http: {url: \"http://127.0.0.1:9/\", allow_private: true}}}\n")
+	}
+	if c.Notify != nil {
+		c.Notify.write(&b)
 	}
 	return []byte(b.String())
 }

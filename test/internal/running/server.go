@@ -73,7 +73,7 @@ func NewServer(t *testing.T, cfg Config) *Server {
 		LogPath: filepath.Join(t.ArtifactDir(), name+".log"),
 	}
 	// The store's URL holds a password, which a configuration's text may not.
-	s.env = slices.Concat(os.Environ(), cfg.Env, []string{
+	s.env = slices.Concat(os.Environ(), cfg.Notify.env(), cfg.Env, []string{
 		envStore + "=" + cfg.Store, envDoor + "=" + s.Door, envAdmin + "=" + s.Admin, envName + "=" + name,
 	})
 	s.Configure(cfg)
