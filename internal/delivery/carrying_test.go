@@ -408,9 +408,9 @@ func TestCodesAreBounded(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	p := Retry{}.Policy(model.UncertainHold)
-	for n, want := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 256, 256, 256} {
-		if got := p.Wait(n); got != want*time.Second {
-			t.Errorf("NC-12: after attempt %d it waits %v, want %v", n+1, got, want*time.Second)
+	for n, want := range []float64{2, 4, 8, 16, 32, 64, 128, 256, 256, 256} {
+		if got := p.Wait(n).Seconds(); got != want {
+			t.Errorf("NC-12: after attempt %d it waits %v s, want %v s", n+1, got, want)
 		}
 	}
 	if p.MaxRetry != 5 || p.Jitter != 5*time.Second || p.Spent(4) || !p.Spent(5) {

@@ -208,10 +208,11 @@ func TestNothingBeginsAfterTheLease(t *testing.T) {
 					}
 					return nil
 				}
-				r.put(nil, "a", "b")
 				e = r.engineNotStarted()
 				must(t, e.Start(t.Context()))
 				defer e.Stop()
+				time.Sleep(time.Second) // no heartbeat is under way
+				r.put(e, "a", "b")
 				time.Sleep(time.Second)
 				if got := r.bodies(); len(got) != 0 {
 					t.Fatalf("executed %v after the lease", got)
