@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/posthouse/posthouse/client"
 )
 
 // startDev runs posthouse dev in a folder until the test ends, and returns where
@@ -52,7 +54,7 @@ func startDev(t *testing.T, dir string) (url string) {
 }
 
 // readJSON reads what a command has printed.
-func readJSON(t *testing.T, text string) (v map[string]any) {
+func readJSON[T any](t *testing.T, text string) (v T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		t.Fatalf("%v in %s", err, text)
@@ -75,9 +77,8 @@ func TestNotificationCommands(t *testing.T) {
 		if code != 0 {
 			t.Fatal(e)
 		}
-		receipt := readJSON(t, out)
-		id = fmt.Sprint(receipt["id"])
-		if receipt["duplicate"] != false || len(receipt["deliveries"].([]any)) != 2 {
+		receipt := readJSON[client.Receipt](t, out)
+		if id = receipt.ID; receipt.Duplicate || len(receipt.Deliveries) != 2 {
 			t.Error(out)
 		}
 		if out, e, code := run(append(base, "--var", "amount:=12.5")...); code != 0 || !strings.Contains(out, "Accepted before: "+id) {
@@ -107,8 +108,13 @@ func TestNotificationCommands(t *testing.T) {
 		write(t, dir, "list.json", "["+fmt.Sprintf(one, "f:1", "approval_todo")+","+fmt.Sprintf(one, "f:2", "none")+"]")
 		out, e, code := run("notify", "--file", "list.json", "--json")
 		oneLine(t, "one of two", e, code, "1 of 2 notifications")
-		results := readJSON(t, out)["results"].([]any)
-		if results[0].(map[string]any)["notification"] == nil || !strings.Contains(fmt.Sprint(results[1].(map[string]any)["error"]), "template") {
+		results := readJSON[struct {
+			Results []struct {
+				Notification *client.Receipt
+				Error        string
+			}
+		}](t, out).Results
+		if results[0].Notification == nil || !strings.Contains(results[1].Error, "template") {
 			t.Error(out)
 		}
 	})
@@ -119,9 +125,9 @@ func TestNotificationCommands(t *testing.T) {
 			if code != 0 {
 				t.Fatal(e)
 			}
-			n := readJSON(t, out)
-			if n["status"] == "succeeded" {
-				mail = fmt.Sprint(n["deliveries"].([]any)[1].(map[string]any)["id"])
+			n := readJSON[client.NotificationDetail](t, out)
+			if n.Status == client.Succeeded {
+				mail = n.Deliveries[1].ID
 				break
 			}
 			if time.Now().After(deadline) {
@@ -150,7 +156,7 @@ func TestNotificationCommands(t *testing.T) {
 		if code != 0 || !strings.Contains(out, "would be replayed") {
 			t.Errorf("%d %s", code, out)
 		}
-		if out, e, code := run("delivery", "replay", mail, "--force", "--reason", "lost it", "--actor", "li", "--json"); code != 0 || readJSON(t, out)["replayed"] != 1.0 {
+		if out, e, code := run("delivery", "replay", mail, "--force", "--reason", "lost it", "--actor", "li", "--json"); code != 0 || readJSON[client.BulkReplayResult](t, out).Replayed != 1 {
 			t.Errorf("%d %s%s", code, out, e)
 		}
 		if out, _, _ := run("notification", "show", id); !strings.Contains(out, "delivery.replay by li: lost it") {
@@ -165,7 +171,7 @@ func TestNotificationCommands(t *testing.T) {
 		if code != 0 {
 			t.Fatal(e)
 		}
-		out, e, code = run("notification", "cancel", fmt.Sprint(readJSON(t, out)["id"]), "--reason", "withdrawn")
+		out, e, code = run("notification", "cancel", readJSON[client.Receipt](t, out).ID, "--reason", "withdrawn")
 		if code != 0 || !strings.Contains(out, "PENDING → CANCELLED") || !strings.Contains(out, "It was sent before.") {
 			t.Errorf("%d %s%s", code, out, e)
 		}
@@ -176,9 +182,9 @@ func TestNotificationCommands(t *testing.T) {
 				t.Fatal(e)
 			}
 			out, _, _ := run("channel", "list", "--json")
-			for _, c := range readJSON(t, out)["channels"].([]any) {
-				if c := c.(map[string]any); c["name"] == "mail" && c["state"] != step[1] {
-					t.Errorf("after %s: %v", step[0], c)
+			for _, c := range readJSON[struct{ Channels []client.Channel }](t, out).Channels {
+				if c.Name == "mail" && c.State != step[1] {
+					t.Errorf("after %s: %+v", step[0], c)
 				}
 			}
 		}
