@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -294,7 +295,7 @@ func usersByBytes(c *center) {
 func numberedAtOnce(c *center) {
 	inApp := c.channel()
 	stores := []Notifications{c.Notifications, c.notifications(c.h.Again(c.T, c.Store))}
-	const writers, calls, users = 8, 12, 3
+	const writers, calls, users = 6, 8, 3
 	user := func(i int) string { return fmt.Sprint("u-numbered-", i%users) }
 	written := make(chan struct{})
 	var wg, readers sync.WaitGroup
@@ -332,7 +333,7 @@ func numberedAtOnce(c *center) {
 				select {
 				case <-written:
 					done = true
-				default:
+				case <-time.After(time.Millisecond):
 				}
 			}
 		})
