@@ -84,18 +84,7 @@ func (c *call) stand(begin *script, index, condition string, args ...any) (stand
 		begin.add(`SELECT seq FROM posthouse_delivery` + which)
 		begin.add(`SELECT seq, state, retry_count, replay, 0 FROM posthouse_work` + which)
 		begin.add(`SELECT seq, 3, retry_count, replay, delivered_at > 0 FROM posthouse_outcome` + which)
-		scan := func(rows *sql.Rows) error {
-			var seq model.Seq
-			var d standing
-			delivered := false
-			err := into(rows, &seq, &d.state, &d.retries, &d.replay, &delivered)
-			if is := bySeq[seq]; is != nil {
-				is.state, is.retries, is.replay = d.state, d.retries, d.replay
-				is.status = model.StatusOf(d.state, d.retries, delivered)
-			}
-			return err
-		}
-		scans = append(scans, func(*sql.Rows) error { return nil }, scan, scan)
+		scans = append(scans, func(*sql.Rows) error { return nil }, scanStanding(bySeq), scanStanding(bySeq))
 	}
 	if len(scans) == 0 {
 		return nil, c.send(begin)
@@ -103,6 +92,20 @@ func (c *call) stand(begin *script, index, condition string, args ...any) (stand
 	err = c.query(begin, scans...)
 	*begin = script{}
 	return all, err
+}
+
+func scanStanding(bySeq map[model.Seq]*standing) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var seq model.Seq
+		var is standing
+		delivered := false
+		err := into(rows, &seq, &is.state, &is.retries, &is.replay, &delivered)
+		if d := bySeq[seq]; d != nil {
+			d.state, d.retries, d.replay = is.state, is.retries, is.replay
+			d.status = model.StatusOf(is.state, is.retries, delivered)
+		}
+		return err
+	}
 }
 
 // byIDs is the condition of stand for ids.

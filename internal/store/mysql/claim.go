@@ -251,8 +251,9 @@ func (cl *claim) finish(take *script, seqs []model.Seq) error {
 		return err
 	}}
 	if len(seqs) > 0 {
-		take.add(withMessages(cl.p.Bare, ` AND w.started_at <> 0`)+` WHERE w.seq IN (`+list(seqs)+`) AND w.state = 1 AND w.token = ?`, cl.p.Token)
-		scans = append(scans, scanStarted(&cl.claimed.Works))
+		load, scan := loadWorks(&cl.claimed.Works, cl.p.Bare, ` AND w.started_at <> 0`)
+		take.add(load+` WHERE w.seq IN (`+list(seqs)+`) AND w.state = 1 AND w.token = ?`, cl.p.Token)
+		scans = append(scans, scan)
 	}
 	if err := cl.c.query(take, scans...); err != nil {
 		if committed && !cl.claimed.Outdated && len(seqs) > 0 {

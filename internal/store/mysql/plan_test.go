@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -204,6 +203,7 @@ func explain(t *testing.T, engine engine, db *sql.DB, query string) (steps []map
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer conn.Close() //nolint:errcheck // nothing is kept there
 	if engine.name == mySQL.name {
 		_, err = conn.ExecContext(t.Context(), `SET explain_format = 'TRADITIONAL'`)
 	}
@@ -214,6 +214,7 @@ func explain(t *testing.T, engine engine, db *sql.DB, query string) (steps []map
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer rows.Close() //nolint:errcheck // nothing is kept there
 	names, err := rows.Columns()
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func explain(t *testing.T, engine engine, db *sql.DB, query string) (steps []map
 		}
 		steps = append(steps, step)
 	}
-	if err := errors.Join(rows.Err(), rows.Close(), conn.Close()); err != nil {
+	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return steps

@@ -36,19 +36,14 @@ func withoutGroup(w *model.Work) {
 	}
 }
 
-// Columns of the message m of a work, as scanStarted wants them after those of
-// the work; where a claim is bare, nothing instead of the message.
-const (
-	ofMessage = `m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body`
-	ofNothing = `NULL, NULL, NULL, NULL, NULL, NULL, NULL`
-)
-
-// withMessages is the query of works with their messages, or without any.
-func withMessages(bare bool, also string) string {
+// loadWorks is the query of works w with their messages, if those fulfil a
+// condition, and its scan; where a claim is bare, without any.
+func loadWorks(works *[]model.Work, bare bool, condition string) (query string, scan func(*sql.Rows) error) {
 	if bare {
-		return `SELECT ` + workColumns + `, ` + ofNothing + ` FROM posthouse_work w FORCE INDEX (PRIMARY)`
+		return `SELECT ` + workColumns + ` FROM posthouse_work w FORCE INDEX (PRIMARY)`, scanWork(works)
 	}
-	return `SELECT ` + workColumns + `, ` + ofMessage + ` FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq` + also
+	return `SELECT ` + workColumns + `, m.id, m.received_at, m.content_type, m.check_note, m.headers, m.query, m.body
+		FROM posthouse_work w FORCE INDEX (PRIMARY) LEFT JOIN posthouse_message m ON m.seq = w.seq` + condition, scanStarted(works)
 }
 
 // scanStarted scans works with the columns of their messages after seq and
@@ -114,8 +109,9 @@ func (s *Store) StartWork(ctx context.Context, p model.StartParams) (started []m
 			WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = 0
 			AND EXISTS (SELECT 1 FROM posthouse_instance i WHERE i.id = w.owner AND i.dead = 0)`, p.Token)
 		mark.add(`SELECT row_count()`)
-		mark.add(withMessages(p.Bare, "")+` WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
-		err := c.query(&mark, func(rows *sql.Rows) error { return into(rows, &marked) }, scanStarted(&started))
+		load, scan := loadWorks(&started, p.Bare, "")
+		mark.add(load+` WHERE w.seq IN (`+list(p.Seqs)+`) AND w.state = 1 AND w.token = ? AND w.started_at = @now`, p.Token)
+		err := c.query(&mark, func(rows *sql.Rows) error { return into(rows, &marked) }, scan)
 		if err != nil && marked > 0 {
 			err = lasting{err}
 		}
