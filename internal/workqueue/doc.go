@@ -10,6 +10,12 @@
 // promise exactly once: a process may die after its handler has taken effect and
 // before that is written down.
 //
+// A queue whose policy delivers is a channel's: an attempt of which nobody knows how
+// it ended is uncertain there instead of failed, and what follows is the policy's;
+// tries spent is dead. Its admission is asked before anything is claimed. In every
+// queue a handler begins only while the instance that claimed holds its lease by its
+// own clock, so that a process which was frozen for longer begins nothing.
+//
 // The store is authoritative for every state (package model draws them). What
 // this package keeps in memory may be lost at any moment: it only decides what
 // to ask the store for.
