@@ -25,9 +25,9 @@ const gather = `WITH gathered AS (
 	ON CONFLICT (source, shard) DO UPDATE SET succeeded = posthouse_counter.succeeded + excluded.succeeded`
 
 const (
-	// gatherEvery is how many settlements a process makes between two gatherings.
+	// gatherEvery is how many settlements and puts a process makes between two gatherings.
 	gatherEvery = 512
-	// gatherTimeout bounds how long a settlement may be held up by one.
+	// gatherTimeout bounds how long a call may be held up by one.
 	gatherTimeout = time.Second
 )
 

@@ -104,6 +104,7 @@ func (s *Store) PutRequests(ctx context.Context, requests []model.NewRequest) (a
 	if err := p.requests(requests); err != nil {
 		return nil, &model.Error{Code: model.CodeRejected, Op: op, Err: err}
 	}
+	inserted := false
 	err = s.write(ctx, op, func(ctx context.Context, c conn) error {
 		answers = nil
 		if err := s.knowChannels(ctx, c, requests); err != nil {
@@ -120,11 +121,15 @@ func (s *Store) PutRequests(ctx context.Context, requests []model.NewRequest) (a
 			return err
 		}
 		crashpoint.Hit(crashpoint.AfterPutCommit)
+		inserted = inserted || len(kept) > 0
 		answers, err = s.answer(ctx, c, requests, drawn, kept, deliveries)
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	if inserted {
+		s.gatherNowAndThen(ctx) // what was done with the insert is counted
 	}
 	return answers, nil
 }

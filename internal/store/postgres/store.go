@@ -63,7 +63,7 @@ type Store struct {
 	local string
 	// channels are the names of channels, string by model.SourceID.
 	channels sync.Map
-	// settled counts calls of Settle.
+	// settled counts calls of Settle and PutRequests.
 	settled atomic.Uint32
 	// quiet is listenQuiet.
 	quiet time.Duration
