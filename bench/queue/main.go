@@ -13,6 +13,9 @@
 //	parallel  package inbox in order parallel, 2,000 at once
 //	keyed     package inbox in order keyed: 1,000 keys in 16 partitions
 //	serial    package inbox in order serial: one after the other
+//	deliveries
+//	          notifications with one mail each: rendered from a template, to an
+//	          address that is kept sealed; 2,000 at once
 //
 // It is a module of its own, so that nobody who uses Posthouse gets River's
 // dependencies.

@@ -44,6 +44,7 @@ var kinds = []kind{
 	{name: "parallel", title: "Posthouse, parallel", open: openParallel},
 	{name: "keyed", title: "Posthouse, keyed", open: openKeyed},
 	{name: "serial", title: "Posthouse, serial", open: openSerial},
+	{name: "deliveries", title: "Posthouse, deliveries", open: openDeliveries},
 }
 
 func contenderNames() []string {
