@@ -289,19 +289,22 @@ func (c *call) readHeads(todo *script, keys [][]byte) (map[string]*head, error) 
 	if err := c.makeRoom(todo, keyRoom*len(keys)); err != nil {
 		return nil, err
 	}
-	todo.add(`SELECT seq, id, put_by, idem_key, content_key, content_fields, choices
+	todo.add(`SELECT seq, id, put_by, idem_key, content_key, content_fields, success, choices
 		FROM posthouse_request FORCE INDEX (posthouse_request_key) WHERE idem_key IN (`+repeat("?", len(keys))+`)`, args...)
 	return heads, c.query(todo, func(rows *sql.Rows) error {
 		h := &head{}
-		var id, fields, choices []byte
+		var id, fields, success, choices []byte
 		var key, contentKey string
-		err := into(rows, &h.Seq, &id, &h.putBy, &key, &contentKey, &fields, &choices)
+		err := into(rows, &h.Seq, &id, &h.putBy, &key, &contentKey, &fields, &success, &choices)
 		if err != nil {
 			return err
 		}
 		h.ID = uuid.UUID(id)
 		heads[key] = h
 		if h.Content, err = columns.ParseContent(contentKey, fields); err != nil {
+			return err
+		}
+		if err = columns.ParseJSON(success, &h.Success); err != nil {
 			return err
 		}
 		return columns.ParseJSON(choices, &h.Choices)

@@ -150,7 +150,7 @@ func (p *parts) begin() error {
 }
 
 func (p *parts) add(seq model.Seq, r *model.NewRequest) (model.RequestHead, error) {
-	head := model.RequestHead{Seq: seq, ID: r.ID, Content: r.Content, Choices: r.Choices}
+	head := model.RequestHead{Seq: seq, ID: r.ID, Content: r.Content, Success: r.Success, Choices: r.Choices}
 	if len(r.Sensitive.Bytes) > 0 {
 		p.secrets = append(p.secrets, seq, r.Sensitive.KeyID, r.Sensitive.Bytes)
 	}
@@ -268,19 +268,22 @@ func queries(ctx context.Context, snapshot *sql.Tx) query {
 
 func headOf(ask query, key string) (head model.RequestHead, found bool, err error) {
 	err = ask(func(rows *sql.Rows) error {
-		var id, content, choices []byte
+		var id, content, success, choices []byte
 		var keyID string
-		if err := rows.Scan(&head.Seq, &id, &keyID, &content, &choices); err != nil {
+		if err := rows.Scan(&head.Seq, &id, &keyID, &content, &success, &choices); err != nil {
 			return err
 		}
 		found = true
 		head.ID = uuid.UUID(id)
+		if err := columns.ParseJSON(success, &head.Success); err != nil {
+			return err
+		}
 		if err := columns.ParseJSON(choices, &head.Choices); err != nil {
 			return err
 		}
 		head.Content, err = columns.ParseContent(keyID, content)
 		return err
-	}, `SELECT seq, id, content_key, content, choices FROM posthouse_request WHERE idem_key = ?`, []byte(key))
+	}, `SELECT seq, id, content_key, content, success, choices FROM posthouse_request WHERE idem_key = ?`, []byte(key))
 	if err != nil || !found {
 		return model.RequestHead{}, false, err
 	}

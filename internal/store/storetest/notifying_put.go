@@ -61,7 +61,7 @@ func wholeRequest(c *center) {
 		}
 		seqs = append(seqs, d.Seq)
 	}
-	wantHead := model.RequestHead{ID: r.ID, Content: r.Content, Choices: r.Choices, Deliveries: []model.DeliveryHead{
+	wantHead := model.RequestHead{ID: r.ID, Content: r.Content, Success: r.Success, Choices: r.Choices, Deliveries: []model.DeliveryHead{
 		{ID: r.Deliveries[0].ID, Channel: nameOf(text), Reason: "policy 1"},
 		{ID: r.Deliveries[1].ID, Channel: nameOf(mail), Purpose: model.PurposeFormerAddress, Reason: "policy 2"},
 		{ID: r.Deliveries[2].ID, Channel: nameOf(inApp), Done: true, Reason: "always"},
