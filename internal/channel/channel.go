@@ -48,6 +48,9 @@ type Result struct {
 	HTTPStatus int    // 0 where none
 	// RetryAfter is what the provider asks for, at most an hour; 0 where nothing.
 	RetryAfter time.Duration
+	// OfRecipient: a transient failure is this recipient's (a full or a greylisted
+	// mailbox), and says nothing of the account.
+	OfRecipient bool
 }
 
 // Sender carries out deliveries through one account. Its methods may be called

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"github.com/posthouse/posthouse/internal/channel"
 	"testing"
 	"time"
 
@@ -332,4 +333,17 @@ func TestConfiguredRate(t *testing.T) {
 		b.clock = b.clock.Add(time.Hour)
 		b.admits(1000, 5)
 	})
+}
+
+func TestARecipientsTroubleIsNotTheAccounts(t *testing.T) {
+	for _, r := range []channel.Result{{Class: model.ClassTransient, OfRecipient: true}, {Class: model.ClassPermanent}} {
+		if got := ofAccount(r); got != model.ClassPermanent {
+			t.Errorf("NC-11: %+v says %s of the account", r, got)
+		}
+	}
+	for _, class := range model.Classes() {
+		if got := ofAccount(channel.Result{Class: class}); got != class {
+			t.Errorf("NC-11: %s says %s of the account", class, got)
+		}
+	}
 }

@@ -28,6 +28,7 @@ type alerts struct {
 
 const (
 	adviceDead      = "their tries are spent; replay them when the cause is mended"
+	adviceKey       = "what is sealed cannot be opened: give back the key that is missing in POSTHOUSE_KEYS; they wait, and no attempt is burned"
 	adviceUncertain = "the provider may have accepted them; say of each whether it was sent"
 )
 

@@ -47,7 +47,7 @@ type lane struct {
 	account *account
 	codes   codes
 
-	dead, uncertain alerts
+	dead, uncertain, unopenable alerts
 }
 
 // New makes a Carrier that is not started. Its queues are to be given to the
@@ -64,8 +64,9 @@ func New(cfg Config) (*Carrier, error) {
 	for _, ch := range cfg.Channels {
 		l := &lane{
 			c: c, cfg: ch,
-			dead:      alerts{log: c.log, channel: ch.Name, status: model.DeliveryDead, advice: adviceDead},
-			uncertain: alerts{log: c.log, channel: ch.Name, status: model.DeliveryUncertain, advice: adviceUncertain},
+			dead:       alerts{log: c.log, channel: ch.Name, status: model.DeliveryDead, advice: adviceDead},
+			uncertain:  alerts{log: c.log, channel: ch.Name, status: model.DeliveryUncertain, advice: adviceUncertain},
+			unopenable: alerts{log: c.log, channel: ch.Name, status: model.DeliveryPending, advice: adviceKey},
 		}
 		l.account = newAccount(&ch, func() { cfg.Engine.Wake(ch.Queue.ID) })
 		c.lanes = append(c.lanes, l)

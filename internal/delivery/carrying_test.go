@@ -93,12 +93,12 @@ func TestCarryingOut(t *testing.T) {
 			}
 		})
 	})
-	t.Run("NC-07 what is sealed under a key that is gone is tried again, and no sender is asked", func(t *testing.T) {
+	t.Run("NC-07 what is sealed under a key that is gone waits, and neither a sender is asked nor an attempt burned", func(t *testing.T) {
 		inBubble(t, []Channel{{Name: "text"}}, func(t *testing.T, r *rig) {
 			ids := r.put(1, func(n *model.NewRequest) { n.Deliveries[0].Address.KeyID = "lost" }, "text")
 			synctest.Wait()
 			v, _ := r.delivery(ids[0])
-			if v.Status != model.DeliveryRetryWait || v.ErrorCode != codeKey || len(r.channels["text"].made()) != 0 {
+			if v.Status != model.DeliveryPending || v.AttemptCount != 0 || len(r.channels["text"].made()) != 0 {
 				t.Errorf("got %+v", v)
 			}
 		})

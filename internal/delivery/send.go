@@ -29,6 +29,9 @@ const (
 // cancels it meanwhile.
 const expiredPause = time.Second
 
+// unopenedPause is how long a delivery waits for a key.
+const unopenedPause = time.Minute
+
 // handle makes one attempt.
 func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 	if !l.c.mayCall() {
@@ -50,7 +53,7 @@ func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 	r := uncertain(codePanic, "the sender ended its goroutine")
 	v := verdict{}
 	func() {
-		defer func() { v = l.account.end(t, r.Class, r.RetryAfter) }()
+		defer func() { v = l.account.end(t, ofAccount(r), r.RetryAfter) }()
 		begun := time.Now()
 		crashpoint.Hit(crashpoint.BeforeSend)
 		r = send(ctx, l.cfg.Sender, m)
@@ -65,6 +68,15 @@ func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 		l.pauseRefused(ctx, l.codes.label(r.Code))
 	}
 	return resultOf(r, v)
+}
+
+// ofAccount is what a result says of the account. A recipient's own trouble says
+// as much as a message that is at fault: nothing.
+func ofAccount(r channel.Result) model.Class {
+	if r.OfRecipient && r.Class == model.ClassTransient {
+		return model.ClassPermanent
+	}
+	return r.Class
 }
 
 // prepare makes the message ready; where there is none, early is how the attempt
@@ -88,11 +100,11 @@ func (l *lane) prepare(w model.Work) (m channel.Message, early *workqueue.Result
 	}
 	address, err := l.c.cfg.Ring.Open(o.Address, AddressContext(o.ID))
 	if err != nil {
-		return m, l.unopened("address", err)
+		return m, l.unopened()
 	}
 	sensitive, err := l.c.cfg.Ring.Open(o.Sensitive, SensitiveContext(o.RequestID))
 	if err != nil {
-		return m, l.unopened("sensitive values", err)
+		return m, l.unopened()
 	}
 	version, ok := l.c.templates.get(o.Template)
 	if !ok {
@@ -120,10 +132,12 @@ func (l *lane) permanent(code, text string) *workqueue.Result {
 	return &workqueue.Result{Err: errors.New(text), Reason: model.ReasonPermanent, Permanent: true, Code: code}
 }
 
-// unopened is a failed attempt: the key may come back.
-func (l *lane) unopened(what string, err error) *workqueue.Result {
+// unopened gives back unburned: nothing is wrong with the delivery, and the key
+// may come back.
+func (l *lane) unopened() *workqueue.Result {
 	l.count(model.ClassTransient, codeKey)
-	return &workqueue.Result{Err: fmt.Errorf("the %s cannot be opened: %w; are all keys in POSTHOUSE_KEYS?", what, err), Reason: model.ReasonTransient, Code: codeKey}
+	l.unopenable.add(codeKey)
+	return &workqueue.Result{Postpone: unopenedPause}
 }
 
 func (l *lane) count(class model.Class, code string) {

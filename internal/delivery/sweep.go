@@ -199,6 +199,7 @@ func (c *Carrier) measureLoop(ctx context.Context) {
 		for _, l := range c.lanes {
 			l.dead.flush()
 			l.uncertain.flush()
+			l.unopenable.flush()
 		}
 		select {
 		case <-tick.C:
