@@ -136,7 +136,7 @@ func (a *account) begin() (t ticket, wait time.Duration, ok bool) {
 	now := a.now()
 	switch {
 	case a.paused:
-		wait = pausedAgain
+		wait = firstHold // Admit keeps it from coming again before the account is resumed, and then it must not wait
 	case now.Before(a.until):
 		wait = a.until.Sub(now)
 	case a.hold != open && (!a.trying || a.begun):
