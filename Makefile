@@ -41,6 +41,10 @@ bench: build ## measure throughput and latency beside a bare handler, as a table
 	scripts/services install bench
 	scripts/services run go run ./bench $(BENCH)
 
+bench-notify: build ## measure accepting notifications beside pgbench, and how soon they are sent; BENCH="-help" lists flags
+	scripts/services install bench
+	scripts/services run go run ./bench -only accept,accept-http,sent $(BENCH)
+
 bench-queue: ## measure how fast a backlog is worked off, beside River; BENCH="-help" lists flags
 	scripts/services run sh -c 'cd bench/queue && go run . $(BENCH)'
 

@@ -83,27 +83,30 @@ func (l load) perSecond() float64 { return float64(l.Requests) / l.Duration.Seco
 // mark begins the line that wrk's script prints.
 const mark = "bench-result "
 
-// script makes wrk send the same signed push all the time. wrk counts, and
-// knows its latencies in microseconds.
+// resultScript is the end of each script: wrk counts, and knows its latencies in
+// microseconds.
+const resultScript = `
+function done(summary, latency, requests)
+  local e = summary.errors
+  print(string.format('` + mark + `{"requests":%d,"not_ok":%d,"socket_errors":%d,"duration_us":%d,"p50_us":%d,"p99_us":%d}',
+    summary.requests, e.status, e.connect + e.read + e.write + e.timeout, summary.duration, latency:percentile(50), latency:percentile(99)))
+end
+`
+
+// script makes wrk send the same signed push all the time.
 func script(body []byte) string {
 	return fmt.Sprintf(`wrk.method = "POST"
 wrk.body = %q
 wrk.headers["Content-Type"] = "application/json"
 wrk.headers["User-Agent"] = "bench"
 wrk.headers["X-Hub-Signature-256"] = %q
-
-function done(summary, latency, requests)
-  local e = summary.errors
-  print(string.format('%s{"requests":%%d,"not_ok":%%d,"socket_errors":%%d,"duration_us":%%d,"p50_us":%%d,"p99_us":%%d}',
-    summary.requests, e.status, e.connect + e.read + e.write + e.timeout, summary.duration, latency:percentile(50), latency:percentile(99)))
-end
-`, body, signature(body), mark)
+`, body, signature(body)) + resultScript
 }
 
-// runWrk sends pushes to url for so long, and waits for the result.
-func (b *bench) runWrk(ctx context.Context, url string, duration time.Duration) (load, error) {
+// runWrk sends what a script says to url for so long, and waits for the result.
+func (b *bench) runWrk(ctx context.Context, url string, duration time.Duration, script string) (load, error) {
 	path := filepath.Join(b.work, "push.lua")
-	if err := os.WriteFile(path, []byte(script(payload(1))), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return load{}, fmt.Errorf("write wrk's script: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "wrk", "-t", strconv.Itoa(b.threads), "-c", strconv.Itoa(b.connections), //nolint:gosec // the load generator, with our own numbers

@@ -108,3 +108,12 @@ func (m machine) lines(engines []*engine) []string {
 	}
 	return lines
 }
+
+// ownCPU is how much processor this process has used.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -14,8 +14,17 @@
 //	           the same in BEGIN and COMMIT, as most programs do it; for the record
 //
 // and then how long 10,000 pushes take until an HTTP target has them all, and
-// how long one push takes on an idle system. Each measurement has processes and
-// a database of its own; wrk makes the load.
+// how long one push takes on an idle system. Of notifications, on PostgreSQL:
+//
+//	accept     notifications that package notify accepts from 4, 16 and 64
+//	           callers at once, with two deliveries each, beside pgbench that
+//	           inserts the same rows in batches of the same size
+//	accept-http
+//	           the same over HTTP; for the record
+//	sent       at 200 notifications a second, how long from submitting until the
+//	           provider of a channel has it
+//
+// Each measurement has processes and a database of its own; wrk makes the load.
 //
 // Slow figures are reported and never fail. What fails is what did not work: an
 // answer that was not 2xx, a message that was answered 2xx and is not in the
@@ -47,6 +56,9 @@ type settings struct {
 	messages    int
 	pushes      int
 	only        string
+	sentRate    int
+	sentFor     time.Duration
+	profile     string
 }
 
 func main() {
@@ -79,6 +91,9 @@ func parse(args []string) (settings, error) {
 	flags.IntVar(&s.messages, "messages", 10_000, "pushes until a target has them all")
 	flags.IntVar(&s.pushes, "pushes", 200, "single pushes on an idle system")
 	flags.StringVar(&s.only, "only", "", "names of what is measured, separated by commas; names beginning with drain- and idle- are the second half (default all)")
+	flags.IntVar(&s.sentRate, "sent-rate", 200, "notifications submitted a second, for sent")
+	flags.DurationVar(&s.sentFor, "sent-for", 15*time.Second, "how long they are submitted")
+	flags.StringVar(&s.profile, "cpuprofile", "", "where to write a profile of accepting from 64 callers, in its first round")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -87,6 +102,9 @@ func parse(args []string) (settings, error) {
 	}
 	if s.rounds < 1 || s.connections < s.threads || s.threads < 1 || s.duration < time.Second || s.warmUp < time.Second {
 		return s, errors.New("-rounds and -threads must be at least 1, -duration and -warm-up at least 1s, -connections at least -threads")
+	}
+	if s.sentRate < 1 || s.sentFor < time.Second {
+		return s, errors.New("-sent-rate must be at least 1, -sent-for at least 1s")
 	}
 	if s.messages > maxNumber || s.pushes > maxNumber {
 		return s, fmt.Errorf("-messages and -pushes may be at most %d", maxNumber)

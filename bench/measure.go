@@ -28,6 +28,9 @@ type bench struct {
 	contenders []*contender
 	drains     []*drain
 	idles      []*idle
+	notified   notified
+
+	pgbenchPath string
 }
 
 // contender is a server whose throughput is measured.
@@ -75,6 +78,11 @@ func (b *bench) prepare(ctx context.Context) error {
 		return fmt.Errorf("the product is not built: run `make build` (%w)", err)
 	}
 	var err error
+	if b.wants(nameAccept) {
+		if b.pgbenchPath, err = findPgbench(); err != nil {
+			return err
+		}
+	}
 	if b.engines, err = engines(ctx); err != nil {
 		return err
 	}
@@ -157,7 +165,7 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 		b.tell("           %-17s p50 %s ms", "idle-"+l.engine.name, milliseconds(quantile(l.waits, 50)))
 	}
-	return nil
+	return b.measureNotifications(ctx)
 }
 
 func (b *bench) tell(format string, args ...any) {
@@ -203,7 +211,7 @@ func (b *bench) throughput(ctx context.Context, c *contender) (round, error) {
 			defer scrape(ctx, s.metrics)()
 		}
 		for _, duration := range []time.Duration{b.warmUp, b.duration} {
-			l, err := b.runWrk(ctx, s.push, duration)
+			l, err := b.runWrk(ctx, s.push, duration, script(payload(1)))
 			if err != nil {
 				return err
 			}

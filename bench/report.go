@@ -31,6 +31,9 @@ type figures struct {
 	Throughput []throughput      `json:"throughput"`
 	Drain      []drainFigures    `json:"drain"`
 	Idle       []idleFigures     `json:"idle"`
+	Accept     *acceptFigures    `json:"accept,omitempty"`
+	AcceptHTTP float64           `json:"accept_http_per_second,omitempty"`
+	Sent       *sentFigures      `json:"sent,omitempty"`
 	Targets    []verdict         `json:"targets"`
 }
 
@@ -74,6 +77,7 @@ func (b *bench) figures() figures {
 		Settings: map[string]any{
 			"rounds": b.rounds, "duration_s": b.duration.Seconds(), "warm_up_s": b.warmUp.Seconds(), "connections": b.connections,
 			"wrk_threads": b.threads, "body_bytes": bodySize, "drain_messages": b.messages, "idle_pushes": b.pushes,
+			"sent_per_second": b.sentRate, "sent_for_s": b.sentFor.Seconds(),
 		},
 	}
 	for _, e := range b.engines {
@@ -101,6 +105,7 @@ func (b *bench) figures() figures {
 	for _, l := range b.idles {
 		f.Idle = append(f.Idle, idleFigures{Name: l.engine.name, P50: inMilliseconds(quantile(l.waits, 50)), P95: inMilliseconds(quantile(l.waits, 95))})
 	}
+	f.Accept, f.AcceptHTTP, f.Sent = b.notified.acceptFigures(), median(each(b.notified.http, load.perSecond)), b.sentFigures()
 	f.Targets = judge(f)
 	return f
 }
@@ -141,6 +146,12 @@ func judge(f figures) []verdict {
 			atMost("one push on an idle system, p50, "+l.Name, l.P50, inMilliseconds(mostIdle), "ms")
 		}
 	}
+	if f.Accept != nil {
+		atLeast("accepted notifications, of pgbench inserting the same rows", &f.Accept.OfPgbench, leastOfPgbench)
+	}
+	if f.Sent != nil {
+		atMost("from submitting until sent, p95", f.Sent.Quantiles[1], inMilliseconds(mostSent), "ms")
+	}
 	return all
 }
 
@@ -161,6 +172,7 @@ func (b *bench) print(out io.Writer) {
 	for _, l := range f.Idle {
 		fmt.Fprintf(out, "(g) one push on an idle system, from its answer until the target has it, %s: p50 %.1f ms, p95 %.1f ms\n", l.Name, l.P50, l.P95)
 	}
+	printNotifications(out, f)
 	fmt.Fprintln(out)
 	for _, v := range f.Targets {
 		met := "met     "
