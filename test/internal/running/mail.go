@@ -59,6 +59,7 @@ type MailServer struct {
 	rules   MailRules
 	letters []Letter
 	logins  []error // nil: it was let in
+	conns   map[*smtp.Conn]bool
 }
 
 // NewMailServer starts one.
@@ -86,7 +87,7 @@ func MailServerLater(t *testing.T, port int) *MailServer {
 	if _, err := certificate(); err != nil {
 		t.Fatal(err)
 	}
-	return &MailServer{Port: port, authority: filepath.Join(buildDir, "authority.pem")}
+	return &MailServer{Port: port, conns: map[*smtp.Conn]bool{}, authority: filepath.Join(buildDir, "authority.pem")}
 }
 
 // Serve lets it listen.
@@ -96,7 +97,12 @@ func (m *MailServer) Serve(t *testing.T, l net.Listener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &mailSession{server: m, conn: c}, nil }))
+	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.conns[c] = true
+		return &mailSession{server: m, conn: c}, nil
+	}))
 	server.Domain, server.ReadTimeout = "mail.test", time.Minute
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	server.ErrorLog = noLog{}
@@ -117,6 +123,16 @@ func (m *MailServer) Rule(rules MailRules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rules = rules
+}
+
+// HangUp cuts all connections that there are.
+func (m *MailServer) HangUp() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range m.conns {
+		_ = c.Conn().Close()
+		delete(m.conns, c)
+	}
 }
 
 func (m *MailServer) ruling() MailRules {

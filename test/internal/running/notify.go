@@ -43,6 +43,7 @@ type Channel struct {
 	OnUncertain string
 	Concurrency int
 	ReadTimeout time.Duration
+	Breaker     int // failures in a row
 }
 
 // Policy is one policy.
@@ -115,6 +116,9 @@ func (n *Notify) write(b *strings.Builder) {
 
 func (c Channel) yaml() string {
 	common := fmt.Sprintf("concurrency: %d", or(c.Concurrency, 8))
+	if c.Breaker != 0 {
+		common += fmt.Sprintf(", breaker: {failures: %d}", c.Breaker)
+	}
 	if c.OnUncertain != "" {
 		common += ", on_uncertain: " + c.OnUncertain
 	}
