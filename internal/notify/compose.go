@@ -107,11 +107,7 @@ func (c *Center) add(r *model.NewRequest, s *checked, ch Channel, reason string,
 // them need not be seen.
 func render(v frozen, values template.Values, masked bool) (template.Rendered, error) {
 	if masked {
-		plain, err := template.Join(values.Plain(), nil)
-		if err != nil {
-			return template.Rendered{}, err //nolint:wrapcheck // it names all that is to be named
-		}
-		values = plain
+		values = values.Masked()
 	}
 	return v.compiled.Render(values) //nolint:wrapcheck // it names template, line and variable
 }

@@ -3,9 +3,7 @@ package template
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -45,75 +43,128 @@ func decode(text []byte) (any, error) {
 	if loneSurrogate(text) {
 		return nil, &textError{"", `has half a character: a \u escape of a surrogate without its other half`}
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	v, err := decodeValue(d, "", 0)
-	if err != nil {
-		if _, ok := errors.AsType[*textError](err); !ok {
-			err = &textError{"", "is not JSON"}
-		}
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, &textError{"", "is followed by something else"}
-	}
-	return v, nil
+	r := jsonReader{text: text}
+	return r.value("", 0)
 }
 
-func decodeValue(d *json.Decoder, at string, depth int) (any, error) {
-	token, err := d.Token()
-	if err != nil {
-		return nil, err
+// jsonReader takes apart a text that is valid JSON, and UTF-8.
+type jsonReader struct {
+	text []byte
+	at   int
+}
+
+// next skips white space, and returns the character behind it, which it leaves
+// there.
+func (r *jsonReader) next() byte {
+	for r.at < len(r.text) {
+		switch c := r.text[r.at]; c {
+		case ' ', '\t', '\r', '\n':
+			r.at++
+		default:
+			return c
+		}
 	}
-	switch t := token.(type) {
-	case json.Delim:
+	return 0 // not reached in valid JSON
+}
+
+// took skips white space and the character c where it comes next.
+func (r *jsonReader) took(c byte) bool {
+	if r.next() != c {
+		return false
+	}
+	r.at++
+	return true
+}
+
+func (r *jsonReader) value(at string, depth int) (any, error) {
+	switch c := r.next(); c {
+	case '{', '[':
 		if depth == maxDepth {
 			return nil, &textError{at, "is nested too deep"}
 		}
-		if t == '[' {
-			list := []any{}
-			for d.More() {
-				item, err := decodeValue(d, below(at, strconv.Itoa(len(list))), depth+1)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, item)
-			}
-			_, err := d.Token()
-			return list, err
+		r.at++
+		if c == '[' {
+			return r.list(at, depth)
 		}
-		object := map[string]any{}
-		for d.More() {
-			token, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			name, isName := token.(string)
-			if !isName {
-				return nil, &textError{at, "is not JSON"}
-			}
-			if _, twice := object[name]; twice {
-				return nil, &textError{below(at, name), "stands there twice"}
-			}
-			if object[name], err = decodeValue(d, below(at, name), depth+1); err != nil {
-				return nil, err
-			}
-		}
-		_, err := d.Token()
-		return object, err
-	case json.Number:
-		if _, ok := parseDecimal(string(t)); !ok {
-			return nil, &textError{at, "is a number too long or too large"}
-		}
-		return t, nil
-	case string:
-		if strings.IndexByte(t, 0) >= 0 {
+		return r.object(at, depth)
+	case '"':
+		s := r.string()
+		if strings.IndexByte(s, 0) >= 0 {
 			return nil, &textError{at, "has a NUL character"}
 		}
-		return t, nil
+		return s, nil
+	case 't':
+		r.at += len("true")
+		return true, nil
+	case 'f':
+		r.at += len("false")
+		return false, nil
+	case 'n':
+		r.at += len("null")
+		return nil, nil
 	default:
-		return token, nil // bool, nil
+		from := r.at
+		for r.at < len(r.text) && strings.IndexByte("+-.0123456789Ee", r.text[r.at]) >= 0 {
+			r.at++
+		}
+		n := string(r.text[from:r.at])
+		if _, ok := parseDecimal(n); !ok {
+			return nil, &textError{at, "is a number too long or too large"}
+		}
+		return json.Number(n), nil
 	}
+}
+
+func (r *jsonReader) list(at string, depth int) (any, error) {
+	list := []any{}
+	for !r.took(']') {
+		item, err := r.value(below(at, strconv.Itoa(len(list))), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, item)
+		r.took(',')
+	}
+	return list, nil
+}
+
+func (r *jsonReader) object(at string, depth int) (any, error) {
+	object := map[string]any{}
+	for !r.took('}') {
+		r.next()
+		name := r.string()
+		if _, twice := object[name]; twice {
+			return nil, &textError{below(at, name), "stands there twice"}
+		}
+		r.took(':')
+		var err error
+		if object[name], err = r.value(below(at, name), depth+1); err != nil {
+			return nil, err
+		}
+		r.took(',')
+	}
+	return object, nil
+}
+
+// string reads the string that begins here.
+func (r *jsonReader) string() string {
+	from, escaped := r.at, false
+	for r.at++; r.at < len(r.text) && r.text[r.at] != '"'; r.at++ {
+		if r.text[r.at] == '\\' {
+			escaped = true
+			r.at++
+		}
+	}
+	r.at++
+	quoted := r.text[from:r.at]
+	if !escaped {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil { // not reached in valid JSON
+		return ""
+	}
+	return s
 }
 
 // loneSurrogate says whether a \u escape in the text, which is valid JSON, stands for half a character.

@@ -492,14 +492,16 @@ func (p place) fill(v any) any {
 			sub, _, _ := p.member(name)
 			filled[name] = sub.fill(member)
 		}
-		for _, name := range p.declared() {
-			if _, there := v[name]; there {
-				continue
-			}
-			sub, _, _ := p.member(name)
-			filled[name] = nil
-			if i := slices.IndexFunc(sub, func(n *node) bool { return n.raw["default"] != nil }); i >= 0 {
-				filled[name] = sub.fill(sub[i].raw["default"])
+		for _, n := range p {
+			for name := range n.properties {
+				if _, there := filled[name]; there {
+					continue
+				}
+				sub, _, _ := p.member(name)
+				filled[name] = nil
+				if i := slices.IndexFunc(sub, func(n *node) bool { return n.raw["default"] != nil }); i >= 0 {
+					filled[name] = sub.fill(sub[i].raw["default"])
+				}
 			}
 		}
 		return filled

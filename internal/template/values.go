@@ -35,6 +35,9 @@ func (v Values) Sensitive() json.RawMessage {
 // space, and 1, 1.0 and 1e0 the same. Numbers stay exact. It holds the sensitive values.
 func (v Values) Canonical() json.RawMessage { return encode(orEmpty(v.full), false) }
 
+// Masked returns the variables as they may be shown to everybody: what [Join] makes of [Values.Plain] alone.
+func (v Values) Masked() Values { return Values{full: v.masked, masked: v.masked} }
+
 // Strings returns each text and number in it, sensitive ones first, without empty ones, and each once: what must not
 // be seen elsewhere. Truth values are left out, since hiding them would hide every "true".
 func (v Values) Strings() []string {
