@@ -1,10 +1,10 @@
 package delivery
 
 import (
-	"github.com/posthouse/posthouse/internal/channel"
 	"testing"
 	"time"
 
+	"github.com/posthouse/posthouse/internal/channel"
 	"github.com/posthouse/posthouse/internal/model"
 )
 
