@@ -40,6 +40,8 @@ type analysis struct {
 	trees    map[string]*parse.Tree
 	findings []finding
 	uses     map[string]bool // by the variable's name; true where all of it is used, not only what is below
+	// texts are variables that are printed without a check: each must be a text.
+	texts map[string]bool
 }
 
 // wrong returns the first finding that is no warning.
@@ -71,6 +73,8 @@ type analyser struct {
 	stack    []string
 	done     map[parse.Node]bool // rewritten
 	visits   int
+	// plainRoot: nothing stands for the schema's root, or beside it.
+	plainRoot bool
 }
 
 // frame is where the analyser stands.
@@ -94,7 +98,7 @@ var assignment = regexp.MustCompile(`(\$\w+(?:, \$\w+)?) = `)
 // output goes through a check, each loop and each call through a count, and a number that is 0 is no truth.
 func analyse(u unit, s *schema) *analysis {
 	a := &analyser{
-		analysis: &analysis{unit: u, uses: map[string]bool{}},
+		analysis: &analysis{unit: u, uses: map[string]bool{}, texts: map[string]bool{}},
 		called:   map[string]bool{}, seen: map[string]bool{}, done: map[parse.Node]bool{},
 	}
 	trees, err := parse.Parse(u.name, u.text, "", "", functionNames)
@@ -123,6 +127,7 @@ func analyse(u unit, s *schema) *analysis {
 		}
 	}
 	root := spot{place: place{s.root}.expand(), known: true}
+	a.plainRoot = len(root.place) == 1
 	a.tree(u.name, root)
 	if u.role == roleHTML && strings.Contains(strings.ToLower(u.text), "<script") {
 		a.warn(0, "has a script; programs for mail run none")
@@ -162,7 +167,7 @@ func (a *analyser) tree(name string, dot spot) {
 	a.stack = append(a.stack, name)
 	a.list(t.Root, frame{root: dot, dot: dot, vars: map[string]spot{"$": dot}, guarded: map[string]bool{}})
 	a.stack = a.stack[:len(a.stack)-1]
-	if !a.done[t.Root] {
+	if !a.done[t.Root] && len(a.stack) > 0 { // the text itself is gone through once
 		a.done[t.Root] = true
 		t.Root.Nodes = slices.Insert(t.Root.Nodes, 0, parse.Node(countStep(t.Root.Pos)))
 	}
@@ -216,7 +221,7 @@ func (a *analyser) branch(n *parse.BranchNode, f frame, isWith bool) {
 	for _, name := range a.namesIn(n.Pipe, inside, true) {
 		inside.guarded[name] = true
 	}
-	if !a.done[n.Pipe] {
+	if !a.done[n.Pipe] && !a.neverZero(n.Pipe, subject) {
 		a.done[n.Pipe] = true
 		n.Pipe.Cmds = append(n.Pipe.Cmds, call(n.Pipe.Pos, funcTrue))
 	}
@@ -300,10 +305,37 @@ func (a *analyser) output(n *parse.ActionNode, result spot, first string, f fram
 		name = first
 	}
 	check := funcOut
-	if a.unit.role == roleHeader {
+	switch {
+	case a.unit.role == roleHeader:
 		check = funcHead
+	case a.isText(result):
+		a.texts[result.name] = true
+		return
 	}
 	n.Pipe.Cmds = append(n.Pipe.Cmds, call(n.Pos, check, name))
+}
+
+// isText says whether what is printed is a text whenever the variables are sound: calls of functions are what
+// rendering takes its time for. Where a template that is called prints it, its dot may be another one each time.
+func (a *analyser) isText(s spot) bool {
+	return a.always(s) && !s.optional && s.place[0].types[0] == "string"
+}
+
+// always says whether the one type that the schema gives to a variable is what it has whenever it is there.
+func (a *analyser) always(s spot) bool {
+	return s.known && a.plainRoot && len(a.stack) == 1 && s.name != "" && !strings.Contains(s.name, "/") &&
+		len(s.place) == 1 && len(s.place[0].types) == 1
+}
+
+// isTruth are functions that return true or false.
+var isTruth = map[string]bool{"eq": true, "ne": true, "lt": true, "le": true, "gt": true, "ge": true, "not": true}
+
+// neverZero says whether what a condition comes to is no number.
+func (a *analyser) neverZero(p *parse.PipeNode, result spot) bool {
+	if function, ok := p.Cmds[len(p.Cmds)-1].Args[0].(*parse.IdentifierNode); ok {
+		return isTruth[function.Ident]
+	}
+	return a.always(result) && result.place[0].types[0] != "number" && result.place[0].types[0] != "integer"
 }
 
 // present warns of a variable that need not be there and is taken for granted.

@@ -325,7 +325,7 @@ func (f *folder) unit(v model.TemplateVersion, part string, u unit, linesBefore 
 func (f *folder) unitIn(v model.TemplateVersion, file string, u unit, linesBefore int) {
 	a := analyse(u, f.schema)
 	if _, wrong := a.wrong(); !wrong {
-		if _, finding := (&part{u, a.trees}).executor(&meter{}); finding != nil {
+		if _, finding := (&part{unit: u, trees: a.trees}).executor(&meter{}); finding != nil {
 			a.findings = append(a.findings, *finding)
 		}
 	}

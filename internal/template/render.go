@@ -5,11 +5,14 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"maps"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	texttemplate "text/template"
 	"text/template/parse"
 
@@ -76,6 +79,8 @@ type Compiled struct {
 type part struct {
 	unit  unit
 	trees map[string]*parse.Tree
+	texts []string     // variables that must be texts
+	size  atomic.Int64 // of what it came to last
 }
 
 // executor is a template of either library.
@@ -128,7 +133,7 @@ func Compile(v model.TemplateVersion) (*Compiled, error) {
 		if f, wrong := a.wrong(); wrong {
 			return nil, &RenderError{Template: v.Code, File: u.name, Line: f.line, Problem: f.text}
 		}
-		c.parts = append(c.parts, &part{u, a.trees})
+		c.parts = append(c.parts, &part{unit: u, trees: a.trees, texts: slices.Sorted(maps.Keys(a.texts))})
 	}
 	first, err := c.instance()
 	if err != nil {
@@ -206,10 +211,17 @@ func (c *Compiled) Render(values Values) (r Rendered, err error) {
 		if p.unit.role == roleHeader {
 			w.most = MaxSubject
 		}
+		for _, name := range p.texts {
+			if _, ok := member(data, name).(string); !ok {
+				return Rendered{}, &RenderError{Template: c.version.Code, File: p.unit.name, Variable: name, Problem: "is absent, or no text"}
+			}
+		}
+		w.text.Grow(min(int(p.size.Load()), w.most))
 		if err := i.executors[n].ExecuteTemplate(w, p.unit.name, data); err != nil {
 			return Rendered{}, c.explain(p, err, w)
 		}
 		s := w.text.String()
+		p.size.Store(int64(len(s)))
 		switch {
 		case p.unit.role == roleHeader:
 			r.Subject = strings.TrimPrefix(s, "\ufeff")
@@ -226,6 +238,12 @@ func (c *Compiled) Render(values Values) (r Rendered, err error) {
 	}
 	c.pool.Put(i) // not after an error: what it left behind is not worth finding out
 	return r, nil
+}
+
+// member is a member of an object; nil where there is none.
+func member(object any, name string) any {
+	m, _ := object.(map[string]any)
+	return m[name]
 }
 
 // unsafe is what html/template writes in place of a link or a style that it does not trust.
