@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ func (s *Sender) classify(a Answer, m channel.Message, broken bool) channel.Resu
 		return r
 	}
 	r.Class = s.classOf(a)
-	hide := hider{scrub.New(append([]string{m.Address, m.Subject, m.Text}, m.Hidden...)...), digits(m.Address)}
+	hide := hider{scrub.New(slices.Concat([]string{m.Address, m.Subject, m.Text}, m.Hidden, s.secrets)...), digits(m.Address)}
 	switch r.Class {
 	case model.ClassSuccess:
 		if s.cfg.ProviderID != nil {

@@ -90,6 +90,7 @@ type Sender struct {
 	transport *http.Transport
 	now       func() time.Time
 	readsBody bool // a rule, or ProviderID, looks at the body
+	secrets   []string
 }
 
 var _ channel.Sender = (*Sender)(nil)
@@ -106,7 +107,7 @@ func New(c Config) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: c, request: r, now: time.Now, readsBody: c.UsesBody}
+	s := &Sender{cfg: c, request: r, now: time.Now, readsBody: c.UsesBody, secrets: credentials(c)}
 	for _, rule := range c.Classify {
 		s.readsBody = s.readsBody || rule.UsesBody
 	}
