@@ -154,7 +154,7 @@ func replayTwice(t *testing.T, f *fleet, id string) (done int) {
 		if err == nil {
 			done++
 		} else {
-			refusal(t, err, http.StatusConflict)
+			_ = isRefused(t, err, http.StatusConflict)
 		}
 	}
 	return done

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -37,7 +38,9 @@ func TestTheFirstKeyIsReplaced(t *testing.T) {
 		other := request("order:1:paid")
 		other.Variables["code"] = "493818"
 		_, err := f.api(s).Notify(t.Context(), other)
-		refusal(t, err, 409)
+		if named := isRefused(t, err, 409); fmt.Sprint(named) != "[variables]" {
+			t.Errorf("the fields that differ: %v", named)
+		}
 		after := f.accept(s, request("order:2:paid"))
 		if _, err := f.api(s).Resume(t.Context(), "text", "it may go on"); err != nil {
 			t.Fatal(err)

@@ -194,7 +194,7 @@ func of(t *testing.T, r client.Receipt, channel string) client.ReceiptDelivery {
 	return client.ReceiptDelivery{}
 }
 
-// todo is a notification of that kind.
+// That very notification, with this key and business type.
 func todo(key, bizType string) client.Notification {
 	return client.Notification{
 		IdempotencyKey: key, BizType: bizType, Template: "todo", Variables: map[string]any{"title": "Travel"},
@@ -241,12 +241,17 @@ func noFaults(t *testing.T, p *running.Provider) {
 	}
 }
 
-// refusal is the error of a call that was refused with this status.
-func refusal(t *testing.T, err error, status int) *client.Error {
+// isRefused fails the test unless the call was refused with this status, and
+// returns the fields that are named.
+func isRefused(t *testing.T, err error, status int) (fields []string) {
 	t.Helper()
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok || refused.Status != status {
 		t.Fatalf("the call ended with %v, want a %d", err, status)
 	}
-	return refused
+	for _, f := range refused.Fields {
+		fields = append(fields, f.Field)
+	}
+	slices.Sort(fields)
+	return fields
 }

@@ -47,7 +47,7 @@ func newSilent(t *testing.T) *silent {
 }
 
 func (s *silent) talk(conn net.Conn) {
-	defer conn.Close()
+	defer conn.Close()                                //nolint:errcheck // whoever hangs up
 	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // whoever hangs is the client
 	say := func(line string) { _, _ = conn.Write([]byte(line + "\r\n")) }
 	say("220 silent")

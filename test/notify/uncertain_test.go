@@ -99,7 +99,7 @@ func TestKilledBetweenTheProvidersAcceptanceAndOurRecord(t *testing.T) {
 				t.Errorf("the provider got %d with the delivery's id, want two", n)
 			}
 			_, err := f.api(f.b()).Resolve(t.Context(), d.ID, client.NotSent, "once more")
-			refusal(t, err, 409)
+			_ = isRefused(t, err, 409)
 		})
 		if e.Own != "" {
 			f.b().Terminate()

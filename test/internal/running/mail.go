@@ -75,7 +75,11 @@ func NewMailServerAt(t *testing.T, address string, rules MailRules) *MailServer 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := MailServerLater(t, l.Addr().(*net.TCPAddr).Port)
+	at, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("listening on %v", l.Addr())
+	}
+	m := MailServerLater(t, at.Port)
 	m.rules = rules
 	m.Serve(t, l)
 	return m

@@ -87,7 +87,10 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the caller has gone
 	}
-	var said struct{ To, Text string }
+	var said struct {
+		To   string `json:"to"`
+		Text string `json:"text"`
+	}
 	c := Call{Key: r.Header.Get("Idempotency-Key"), Instance: strings.TrimPrefix(r.URL.Path, "/"), At: time.Now()}
 	if err := json.Unmarshal(body, &said); err != nil || c.Key == "" || r.Header.Get("Authorization") != "Bearer "+Token || r.URL.Query().Get("token") != Token {
 		p.problem(fmt.Sprintf("a call without key or token, or whose body is no document: %v", err))
