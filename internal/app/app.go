@@ -100,8 +100,7 @@ func Run(ctx context.Context, p Params) (err error) {
 	}
 	shown := apiConfig(store, box, redis, p)
 	told.extend(&shown)
-	api := told.pages(httpapi.New(shown))
-	return serve(ctx, p, servers(box, api, door, admin), door.Addr(), admin.Addr())
+	return serve(ctx, p, servers(box, httpapi.New(shown), door, admin), door.Addr(), admin.Addr())
 }
 
 // prepare brings the schema up to date, or checks that it is, and refuses a

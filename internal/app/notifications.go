@@ -249,16 +249,7 @@ func (n *notifications) extend(c *httpapi.Config) {
 		return
 	}
 	c.Notifications, c.Deliveries, c.Channels, c.Wake = n.center, n.store, n.carrier, n.wake
-}
-
-// pages adds the pages of the development mailbox to the API.
-func (n *notifications) pages(api http.Handler) http.Handler {
-	if n == nil || n.mailbox == nil {
-		return api
+	if n.mailbox != nil {
+		c.Pages = map[string]http.Handler{mailbox.Path: n.mailbox}
 	}
-	mux := http.NewServeMux()
-	mux.Handle(mailbox.Path, n.mailbox)
-	mux.Handle(mailbox.Path+"/", n.mailbox)
-	mux.Handle("/", api)
-	return mux
 }

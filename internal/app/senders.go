@@ -24,14 +24,23 @@ func (n *notifications) senderOf(c config.Channel) (channel.Sender, channel.Addr
 			TLS: tlsModes[c.SMTP.TLS], ConnectTimeout: c.SMTP.ConnectTimeout, ReadTimeout: c.SMTP.ReadTimeout,
 			From: c.From, MaxConnections: c.Concurrency,
 		})
-		return s, email.Addresses{}, err
+		if err != nil { // not s, which is nil, but not as an interface
+			return nil, nil, err
+		}
+		return s, email.Addresses{}, nil
 	case config.ChannelHTTP:
 		s, err := gatewayOf(c)
-		return s, gateway.Addresses{}, err
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, gateway.Addresses{}, nil
 	case config.ChannelMailbox:
 		m, err := mailbox.New(devFrom)
+		if err != nil {
+			return nil, nil, err
+		}
 		n.mailbox = m
-		return m, email.Addresses{}, err
+		return m, email.Addresses{}, nil
 	}
 	return nil, nil, fmt.Errorf("type %q is not known", c.Type)
 }

@@ -58,7 +58,10 @@ type Config struct {
 	Channels      Channels
 	// Wake tells the queues of channels that there may be due work. It is a hint,
 	// and may be nil.
-	Wake     func()
+	Wake func()
+	// Pages are further pages, by the path below which they stand. Whoever reaches
+	// the API reaches them, and nobody else.
+	Pages    map[string]http.Handler
 	Sources  []SourceInfo
 	Checks   []Check              // of /readyz, beside the store's
 	Registry *prometheus.Registry // default: an empty one
@@ -92,6 +95,10 @@ func New(c Config) http.Handler {
 		_, _ = w.Write(document) // the client has gone; nothing to be done
 	})
 	mux.Handle("GET /metrics", telemetry.MetricsHandler(c.Registry, c.Logger))
+	for path, page := range c.Pages {
+		mux.Handle(path, page)
+		mux.Handle(path+"/", page)
+	}
 	mux.Handle("/", unknown(mux))
 	return newGuard(mux, c.Listen, c.Logger)
 }
