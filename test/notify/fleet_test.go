@@ -21,7 +21,9 @@ const (
 	// from one delivery to the next, on a machine that does other things: to record
 	// the one and to claim the other.
 	takes   = 20 * time.Millisecond
-	between = 60 * time.Millisecond
+	between = 100 * time.Millisecond
+	// looked is how often a process looks for due deliveries that it was not told of.
+	looked = 2 * time.Second
 )
 
 // clusters are the databases that several processes can share.
@@ -110,34 +112,39 @@ func shareOut(t *testing.T, f *fleet, provider *running.Provider) {
 	close(gate.open)
 	ideal := time.Duration(n) * takes / allWorkers
 	bound := time.Duration(n)*(takes+between)/allWorkers + 5*time.Second // the retries come last
-	accepted := map[string]int{}
-	running.Eventually(t, max(3*bound, patience), "all are accepted", func() error {
-		clear(accepted)
-		for _, c := range provider.Calls() {
-			if c.Accepted {
-				accepted[c.Key]++
-			}
-		}
-		if len(accepted) != n {
-			return fmt.Errorf("%d of %d are, after %d calls", len(accepted), n, len(provider.Calls()))
+	running.Eventually(t, 3*bound, "all are accepted", func() error {
+		if got := provider.Accepted(); got != n {
+			return fmt.Errorf("%d of %d are", got, n)
 		}
 		return nil
 	})
+	accepted := map[string]int{}
 	var last time.Time
 	by := map[string]int{}
-	var busy time.Duration
+	begun := map[string]time.Time{} // the last call, by process
+	var busy, longest time.Duration
 	for _, c := range provider.Calls() {
+		if c.Accepted {
+			accepted[c.Key]++
+		}
 		busy += c.Ended.Sub(later(c.At, opened))
 		by[c.Instance]++
+		if c.N == 1 { // there was one due
+			longest = max(longest, c.At.Sub(later(begun[c.Instance], opened)))
+			begun[c.Instance] = c.At
+		}
 		if c.Ended.After(last) {
 			last = c.Ended
 		}
 	}
 	took := last.Sub(opened)
-	t.Logf("%d deliveries in %v, at best %v; workers were at the provider for %d %% of the time; calls by process %v",
-		n, took.Round(time.Millisecond), ideal, 100*busy/(took*allWorkers), by)
+	t.Logf("%d deliveries in %v, at best %v; workers were at the provider for %d %% of the time; the longest idle time of a process was %v; calls by process %v",
+		n, took.Round(time.Millisecond), ideal, 100*busy/(took*allWorkers), longest.Round(time.Millisecond), by)
 	if took > bound {
 		t.Errorf("it took %v, want at most %v", took, bound)
+	}
+	if longest > looked*3/4 {
+		t.Errorf("a process with all its workers idle took nothing for %v", longest)
 	}
 	for i, s := range f.all {
 		if fair := n * workers[i] / allWorkers; by[s.Name] < fair*3/4 {

@@ -42,6 +42,7 @@ type Provider struct {
 	respond  func(ctx context.Context, c Call) Reply
 	calls    []Call
 	byKey    map[string]int // calls
+	accepted map[string]int // and those that were accepted
 	running  map[string]int // calls at once
 	cutOff   map[string]bool
 	problems []string
@@ -56,7 +57,7 @@ func NewProvider(t *testing.T, respond func(ctx context.Context, c Call) Reply) 
 // NewProviderAt does so at an address.
 func NewProviderAt(t *testing.T, address string, respond func(ctx context.Context, c Call) Reply) *Provider {
 	t.Helper()
-	p := &Provider{byKey: map[string]int{}, running: map[string]int{}, cutOff: map[string]bool{}}
+	p := &Provider{byKey: map[string]int{}, accepted: map[string]int{}, running: map[string]int{}, cutOff: map[string]bool{}}
 	p.Respond(respond)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 	if err != nil {
@@ -136,7 +137,9 @@ func (p *Provider) begin(c Call) (_ Call, respond func(context.Context, Call) Re
 				p.running[c.Key]--
 			}
 		}
-		one.Accepted = accepted
+		if one.Accepted = accepted; accepted {
+			p.accepted[c.Key]++
+		}
 	}
 }
 
@@ -172,6 +175,13 @@ func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Call(nil), p.calls...)
+}
+
+// Accepted returns how many keys have a call that was accepted.
+func (p *Provider) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.accepted)
 }
 
 // Of returns the calls with one key.
