@@ -150,3 +150,36 @@ func killedWithTheAnswer(t *testing.T, f *fleet, provider *running.Provider) {
 		t.Errorf("the provider got %d, want nothing sent again", n)
 	}
 }
+
+// Wherever it is killed on the way, what is held is sent once at most, and shown
+// as what it is.
+func TestKilledAroundSending(t *testing.T) {
+	t.Parallel()
+	for _, point := range []struct {
+		name string
+		sent int
+		want client.DeliveryStatus
+	}{
+		{crashpoint.BeforeSend, 0, client.DeliveryUncertain}, // it cannot be told apart from the next one
+		{crashpoint.BeforeSettle, 1, client.DeliveryUncertain},
+		{crashpoint.AfterSettle, 1, client.DeliverySucceeded},
+	} {
+		t.Run(point.name, func(t *testing.T) {
+			t.Parallel()
+			running.OnEachEngine(t, "AC-3 NC-10", engines, func(t *testing.T, e running.Engine) {
+				provider := running.NewProvider(t, nil)
+				f := ready(t, e, 1, running.NewNotify(t, []running.Channel{{Name: "text", Provider: provider.URL, OnUncertain: "hold"}},
+					running.Policy{Send: []string{"text"}}))
+				f.a().Start(point.name + ":1")
+				f.a().WaitReady()
+				id := f.accept(f.a(), todo("order:1:paid", "order.status")).Deliveries[0].ID
+				f.awaitEnd(f.a())
+				f.start(f.a())
+				f.await(f.a(), id, point.want)
+				if n := len(provider.Of(id)); n != point.sent {
+					t.Errorf("the provider got %d, want %d", n, point.sent)
+				}
+			})
+		})
+	}
+}
