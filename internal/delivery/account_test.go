@@ -273,6 +273,17 @@ func TestRefusedCredentials(t *testing.T) {
 		b.hear(true)
 		b.admits(8, 8)
 	})
+	t.Run("NC-11 what was admitted before the pause is back soon after the account is resumed", func(t *testing.T) {
+		b := newBench(t, nil)
+		if n, _ := b.Admit(1); n != 1 {
+			t.Fatal("not admitted")
+		}
+		b.pause()
+		if _, wait, ok := b.begin(); ok || wait != firstHold {
+			t.Errorf("begins: %v, or waits %v; want %v", ok, wait, firstHold)
+		}
+		b.refuses(pausedAgain)
+	})
 	t.Run("NC-11 resuming forgets refusals and failures", func(t *testing.T) {
 		b := newBench(t, nil)
 		for range 5 {
