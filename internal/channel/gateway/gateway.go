@@ -1,8 +1,8 @@
 // Package gateway sends through a provider that takes HTTP requests: an SMS or
 // chat gateway, or anything else that a configuration can describe.
 //
-// One delivery is one request. It is rendered whole before its first byte leaves,
-// follows no redirect, and is never repeated here: what its answer means is told
+// One delivery is one request, whether it has a body or not. It is rendered whole
+// before its first byte leaves, follows no redirect, and is never repeated here: what its answer means is told
 // by the configured rules, and by a default table where none applies.
 //
 //	no connection, TLS, not all of the request written   transient
@@ -21,12 +21,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,7 +50,7 @@ type Config struct {
 	Method  string            // default POST
 	URL     string            // template; http or https, with a fixed host
 	Headers map[string]string // templates
-	Body    string            // template; empty: no body
+	Body    string            // template; blank: no body
 	// Classify is asked in this order; the first rule that holds decides. Where
 	// none does, the default table.
 	Classify []Rule
@@ -62,7 +60,7 @@ type Config struct {
 	UsesBody bool
 
 	ConnectTimeout time.Duration // default 3 s, for the connection and once more for TLS
-	ReadTimeout    time.Duration // from the connection to the end of the answer; default 5 s
+	ReadTimeout    time.Duration // from the connection to the end of the answer, writing included; default 5 s
 	Connections    int           // idle ones that are kept; default 8
 	Version        string        // told in User-Agent, as Posthouse/Version
 	TLS            *tls.Config   // nil: the system's authorities
@@ -103,9 +101,13 @@ func New(c Config) (*Sender, error) {
 	orDefault(&c.ReadTimeout, 5*time.Second)
 	orDefault(&c.Connections, 8)
 	orDefault(&c.Version, "devel")
-	r, err := compile(c)
-	if err != nil {
-		return nil, err
+	r, faults := compile(c)
+	if len(faults) > 0 {
+		texts := make([]string, len(faults))
+		for i, f := range faults {
+			texts[i] = f.Key + ": " + f.Problem
+		}
+		return nil, errors.New(strings.Join(texts, "; "))
 	}
 	s := &Sender{cfg: c, request: r, now: time.Now, readsBody: c.UsesBody, secrets: credentials(c)}
 	for _, rule := range c.Classify {
@@ -143,7 +145,8 @@ func (s *Sender) Close() error {
 
 // Send makes one request.
 func (s *Sender) Send(ctx context.Context, m channel.Message) channel.Result {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.ConnectTimeout+s.cfg.ReadTimeout)
+	whole := 2*s.cfg.ConnectTimeout + s.cfg.ReadTimeout
+	ctx, cancel := context.WithTimeout(ctx, whole)
 	defer cancel()
 	t := &progress{}
 	req, err := s.request.build(httptrace.WithClientTrace(ctx, t.trace()), m, s.now())
@@ -152,7 +155,9 @@ func (s *Sender) Send(ctx context.Context, m channel.Message) channel.Result {
 	}
 	req.Header.Set("User-Agent", "Posthouse/"+s.cfg.Version)
 	// The time of the answer counts from the connection, not from the wait for it.
-	t.connected = func() { time.AfterFunc(s.cfg.ReadTimeout, cancel) }
+	answer := time.AfterFunc(whole, cancel)
+	defer answer.Stop()
+	t.connected = func() { answer.Reset(s.cfg.ReadTimeout) }
 	response, err := s.transport.RoundTrip(req)
 	if err != nil {
 		return t.unanswered(err)
@@ -214,23 +219,4 @@ func isTLS(err error) bool {
 	}
 	_, ok := errors.AsType[tls.AlertError](err)
 	return ok
-}
-
-// checkURL refuses what no request can be sent to. It is given the URL with all
-// actions replaced.
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return errors.New("url is not a valid URL") // the error would quote it
-	case u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("url must begin with http:// or https://")
-	case u.Opaque != "" || u.Hostname() == "":
-		return errors.New("url has no host")
-	case strings.Contains(u.Host, placeholder) || u.User != nil:
-		return fmt.Errorf("url: a template may stand in its path and query only, and credentials in a header")
-	case u.Fragment != "":
-		return errors.New("url has a fragment (#…), which is never sent")
-	}
-	return nil
 }
