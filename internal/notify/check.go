@@ -3,7 +3,6 @@ package notify
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,10 +22,38 @@ const (
 	maxAddress   = 320 // bytes
 )
 
-var (
-	localeForm = regexp.MustCompile(`^[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*$`)
-	kindForm   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
-)
+// isLocale says whether s is two or three letters, and any number of parts of one
+// to eight letters or digits behind - or _.
+func isLocale(s string) bool {
+	from, first := 0, true
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && s[i] != '-' && s[i] != '_' {
+			if !isLetter(s[i]) && (first || !isDigit(s[i])) {
+				return false
+			}
+			continue
+		}
+		if n := i - from; first && (n < 2 || n > 3) || n < 1 || n > 8 {
+			return false
+		}
+		from, first = i+1, false
+	}
+	return true
+}
+
+// isKind says whether s can be the name of a kind of address: a small letter, and
+// up to 31 small letters, digits and underscores.
+func isKind(s string) bool {
+	for i := range len(s) {
+		if small := s[i] >= 'a' && s[i] <= 'z'; !small && (i == 0 || !isDigit(s[i]) && s[i] != '_') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 32
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
 // problems gathers what is wrong with a submission.
 type problems []FieldError
@@ -63,7 +90,7 @@ func (c *Center) check(s Submission, p *problems) *checked {
 	default:
 		p.add("priority", "is none of low, normal and high")
 	}
-	if len(s.Locale) > model.MaxLocale || s.Locale != "" && !localeForm.MatchString(s.Locale) {
+	if len(s.Locale) > model.MaxLocale || s.Locale != "" && !isLocale(s.Locale) {
 		p.add("locale", "is not a language tag such as zh-CN")
 	}
 	checkTags(p, s.Tags)
@@ -137,7 +164,7 @@ func checkAddressKinds(p *problems, addresses map[string]string) map[string]stri
 	for _, kind := range slices.Sorted(maps.Keys(addresses)) {
 		address := addresses[kind]
 		switch {
-		case !kindForm.MatchString(kind) || kind == "id":
+		case !isKind(kind) || kind == "id":
 			p.add("recipient", "has a member that is no kind of address")
 		case address == "":
 		case len(address) > maxAddress:

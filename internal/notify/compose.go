@@ -17,7 +17,10 @@ import (
 // the one form that is the same for what is equal.
 func fieldsOf(s *checked) [model.ContentFields][]byte {
 	// A map's members are written in the order of their names.
-	recipient, err := json.Marshal(map[string]any{"id": s.Recipient.ID, "addresses": s.addresses})
+	recipient, err := json.Marshal(struct {
+		Addresses map[string]string `json:"addresses"`
+		ID        string            `json:"id"`
+	}{s.addresses, s.Recipient.ID})
 	if err != nil {
 		recipient = nil // texts always can be written
 	}

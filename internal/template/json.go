@@ -270,6 +270,12 @@ func encodeValue(b *bytes.Buffer, v any, exact bool) {
 }
 
 func encodeString(b *bytes.Buffer, s string) {
+	if !strings.ContainsFunc(s, needsEscape) {
+		b.WriteByte('"')
+		b.WriteString(s)
+		b.WriteByte('"')
+		return
+	}
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil { // not reached: it is a string
@@ -277,6 +283,11 @@ func encodeString(b *bytes.Buffer, s string) {
 		return
 	}
 	b.Truncate(b.Len() - 1) // the newline
+}
+
+// needsEscape says whether a character may be written other than as it is.
+func needsEscape(r rune) bool {
+	return r < ' ' || r == '"' || r == '\\' || r == 0x7F || r == 0x2028 || r == 0x2029 || r == utf8.RuneError
 }
 
 // decimal is an exact decimal number: digits × 10^exponent. Digits has no zeros at either end; zero has none at all.
