@@ -318,13 +318,21 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a panic is answered and logged", func(t *testing.T) {
-		config, log := testConfig(nil) // no store at all
-		rec := request(t, New(config), "GET", "/v1/inbox/stats", nil)
-		var p Problem
-		must(t, json.Unmarshal(rec.Body.Bytes(), &p))
-		if rec.Code != 500 || p.Code != model.CodeInternal || strings.Contains(rec.Body.String(), "nil pointer") || !strings.Contains(log.String(), "nil pointer") {
-			t.Errorf("%d %s\nlog %s", rec.Code, rec.Body, log)
+	t.Run("a panic is answered, and its kind and place are logged, but not its text", func(t *testing.T) {
+		const value = "hunter2"
+		for kind, cause := range map[string]any{"string": value, "*errors.errorString": errors.New(value), "[]string": []string{value}} {
+			config, log := testConfig(panickingStore{cause: cause})
+			rec := request(t, New(config), "GET", "/v1/inbox/stats", nil)
+			var p Problem
+			must(t, json.Unmarshal(rec.Body.Bytes(), &p))
+			if rec.Code != 500 || p.Code != model.CodeInternal || strings.Contains(rec.Body.String()+log.String(), value) {
+				t.Errorf("%d %s\nlog %s", rec.Code, rec.Body, log)
+			}
+			for _, want := range []string{kind, "GET /v1/inbox/stats", "panickingStore"} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("the log lacks %s: %s", want, log)
+				}
+			}
 		}
 	})
 	t.Run("a store that hangs is not waited for without end", func(t *testing.T) {
@@ -338,6 +346,14 @@ func TestGuard(t *testing.T) {
 		})
 	})
 }
+
+// panickingStore panics with its cause.
+type panickingStore struct {
+	brokenStore
+	cause any
+}
+
+func (p panickingStore) Stats(context.Context) ([]model.SourceStats, error) { panic(p.cause) }
 
 // hangingStore answers nothing until its caller gives up.
 type hangingStore struct{ brokenStore }

@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
@@ -78,9 +77,9 @@ func (a *api) listDeliveries(ctx context.Context, in *deliveriesInput) (*answer[
 		if text == "" {
 			return 0
 		}
-		at, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil || at.Year() < 1970 {
-			faults = append(faults, ProblemError{"query." + name, "expected a time such as 2026-11-30T12:00:00Z"})
+		at, ok := parseTime(text)
+		if !ok {
+			faults = append(faults, ProblemError{"query." + name, expectedTime})
 			return 0
 		}
 		return model.MicrosOf(at)
@@ -254,6 +253,7 @@ func (a *api) resolveDelivery(ctx context.Context, in *changeInput) (*answer[Cha
 // bulk is a bulk replay as it was asked for.
 type bulk struct {
 	filter deliveryFilter
+	byIDs  bool // and not by the filter
 	ids    []uuid.UUID
 	dryRun bool
 	force  bool
@@ -270,7 +270,11 @@ func readBulk(raw []byte) (bulk, []ProblemError) {
 		body.missing("filter")
 	}
 	filter := body.object("filter")
+	b.byIDs = filter.get("ids") != nil
 	ids := filter.texts("ids", maxReplay)
+	if b.byIDs && ids != nil && len(ids) == 0 {
+		filter.fault("ids", fmt.Sprintf("expected 1 to %d", maxReplay)) // nothing must not mean everything
+	}
 	var statuses []string
 	for _, s := range model.DeliveryStatuses() {
 		if s.Final() || s == model.DeliveryUncertain {
@@ -278,7 +282,7 @@ func readBulk(raw []byte) (bulk, []ProblemError) {
 		}
 	}
 	b.filter.status = model.DeliveryStatus(filter.oneOf("status", statuses...))
-	b.filter.channel = filter.text("channel")
+	b.filter.channel = filter.named("channel")
 	from, to := filter.time("from"), filter.time("to")
 	if !from.IsZero() {
 		b.filter.from = model.MicrosOf(from)
@@ -292,20 +296,17 @@ func readBulk(raw []byte) (bulk, []ProblemError) {
 		return b, *faults
 	}
 	switch none := (deliveryFilter{}); {
-	case ids != nil && (b.filter != none || cursor != ""):
+	case b.byIDs && (b.filter != none || cursor != ""):
 		body.fault("filter.ids", "stand alone: no other filter, and no cursor, with them")
-	case ids == nil && b.filter.status == "":
+	case !b.byIDs && b.filter.status == "":
 		body.fault("filter.status", "is required where there are no ids")
-	case ids == nil && !b.force && b.filter.status != model.DeliveryFailed && b.filter.status != model.DeliveryDead:
+	case !b.byIDs && !b.force && b.filter.status != model.DeliveryFailed && b.filter.status != model.DeliveryDead:
 		body.fault("filter.status", "expected FAILED or DEAD, or force")
 	}
 	var bad []int
 	b.ids, bad = parseIDs(ids)
 	for _, i := range bad {
 		filter.fault(fmt.Sprintf("ids[%d]", i), "expected a UUID")
-	}
-	if len(ids) == 0 {
-		b.ids = nil
 	}
 	before, err := decodePlace(b.filter.String(), cursor)
 	if err != nil {
@@ -329,7 +330,7 @@ func (a *api) replayDeliveries(ctx context.Context, in *bulkInput) (*answer[Bulk
 	}
 	out := BulkReplayAnswer{DryRun: b.dryRun}
 	channels := map[uuid.UUID]string{}
-	if b.ids == nil {
+	if !b.byIDs {
 		page, p := a.pageOf(ctx, b.filter, "body.filter.channel", b.before, b.limit)
 		if p != nil {
 			return nil, p

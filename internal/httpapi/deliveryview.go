@@ -149,11 +149,11 @@ type BulkReplayFilter struct {
 	_ struct{} `additionalProperties:"false"`
 
 	Status  string `json:"status,omitempty" enum:"FAILED,DEAD,UNCERTAIN,SUCCEEDED,DELIVERED,CANCELLED" doc:"Required without ids. Other than FAILED and DEAD only with force."`
-	Channel string `json:"channel,omitempty"`
+	Channel string `json:"channel,omitempty" minLength:"1"`
 	From    *Time  `json:"from,omitempty" doc:"Created at or after."`
 	To      *Time  `json:"to,omitempty" doc:"Created before."`
 
-	IDs []string `json:"ids,omitempty" maxItems:"500" doc:"These alone; nothing else may be set with it."`
+	IDs []string `json:"ids,omitempty" minItems:"1" maxItems:"500" doc:"These alone; nothing else may be set with it."`
 }
 
 // BulkReplayAnswer is what one call came to.

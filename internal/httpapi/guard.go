@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -39,7 +40,7 @@ func newGuard(next http.Handler, listen string, log *slog.Logger) *guard {
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer g.recover(w, r)
+	defer g.recover(w, &r)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -69,8 +70,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// recover answers where a handler panicked.
-func (g *guard) recover(w http.ResponseWriter, r *http.Request) {
+// recover answers where a handler panicked. r is the request as it was handed on:
+// the one that has its pattern.
+func (g *guard) recover(w http.ResponseWriter, r **http.Request) {
 	cause := recover()
 	if cause == nil {
 		return
@@ -79,7 +81,8 @@ func (g *guard) recover(w http.ResponseWriter, r *http.Request) {
 		panic(cause)
 	}
 	// The path is ours or a stranger's; only its pattern is known to be harmless.
-	g.log.Error("an admin request panicked", "pattern", r.Pattern, "panic", cause, "stack", string(debug.Stack()))
+	// Of the cause only the type: its text may hold what was sent.
+	g.log.Error("an admin request panicked", "pattern", (*r).Pattern, "panic_type", fmt.Sprintf("%T", cause), "stack", string(debug.Stack()))
 	writeProblem(w, newProblem(http.StatusInternalServerError, textOf("")))
 }
 

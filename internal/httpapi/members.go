@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/posthouse/posthouse/internal/model"
 )
 
 // members reads one JSON object of a request, member by member, and gathers what
@@ -78,12 +80,14 @@ const maxName = 64
 func (m *members) fault(name, message string) {
 	at := m.at
 	if name != "" {
-		if len(name) > maxName {
-			name = strings.ToValidUTF8(name[:maxName], "") + "…"
-		}
-		at += "." + name
+		at += "." + cut(name, maxName)
 	}
-	*m.faults = append(*m.faults, ProblemError{at, message})
+	switch told := len(*m.faults); {
+	case told < maxFaults:
+		*m.faults = append(*m.faults, ProblemError{at, message})
+	case told == maxFaults:
+		*m.faults = append(*m.faults, moreFaults)
+	}
 }
 
 // get returns a member's value; nil where it is absent or null.
@@ -140,11 +144,20 @@ func (m *members) missing(name string) {
 
 // oneOf is text, which must be one of the words where it is there.
 func (m *members) oneOf(name string, words ...string) string {
-	text := m.text(name)
+	text := m.named(name)
 	if text != "" && !slices.Contains(words, text) {
 		m.fault(name, "expected one of "+strings.Join(words, ", "))
 	}
 	return text
+}
+
+// named is text, which must not be empty where it is there: what a caller had
+// nothing to fill in for must not be taken for what he left out.
+func (m *members) named(name string) string {
+	if string(m.values[name]) == `""` {
+		m.fault(name, "expected a text that is not empty; leave it out where it is not meant")
+	}
+	return m.text(name)
 }
 
 // texts returns a list of texts.
@@ -175,16 +188,27 @@ func (m *members) texts(name string, limit int) []string {
 
 // time returns a time; the zero one where there is none.
 func (m *members) time(name string) time.Time {
-	text := m.text(name)
+	text := m.named(name)
 	if text == "" {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil || at.Year() < 1970 {
-		m.fault(name, "expected a time such as 2026-11-30T12:00:00Z")
-		return time.Time{}
+	at, ok := parseTime(text)
+	if !ok {
+		m.fault(name, expectedTime)
 	}
 	return at
+}
+
+const expectedTime = "expected a time such as 2026-11-30T12:00:00Z"
+
+// parseTime reads a time after the first microsecond of 1970, which stands for
+// none.
+func parseTime(text string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || at.Year() < 1970 || model.MicrosOf(at) <= 0 {
+		return time.Time{}, false
+	}
+	return at, true
 }
 
 // flag returns a boolean; false where there is none.
@@ -226,12 +250,20 @@ func (m *members) object(name string) *members {
 // names lists the members that are there.
 func (m *members) names() []string { return slices.Sorted(maps.Keys(m.values)) }
 
-// end says that no further member is expected.
+const (
+	notKnown = "is not known"
+	knownAre = "; known are "
+)
+
+// end says that no further member is expected. Those that are known are listed
+// once.
 func (m *members) end() {
 	known := slices.Compact(slices.Sorted(slices.Values(m.asked)))
+	message := notKnown + knownAre + strings.Join(known, ", ")
 	for _, name := range m.names() {
 		if !slices.Contains(known, name) {
-			m.fault(name, "is not known; known are "+strings.Join(known, ", "))
+			m.fault(name, message)
+			message = notKnown
 		}
 	}
 }

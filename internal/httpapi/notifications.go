@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -182,7 +183,7 @@ func refusalOf(at string, e *notify.Error) *Problem {
 		if f.Field != "" {
 			location += "." + f.Field
 		}
-		p.Errors = append(p.Errors, ProblemError{location, f.Problem})
+		p.add([]ProblemError{{location, f.Problem}})
 	}
 	return p
 }
@@ -237,7 +238,34 @@ func (a *api) acceptAll(ctx context.Context, list []json.RawMessage) []BatchResu
 		})
 	}
 	running.Wait()
+	boundFaults(results)
 	return results
+}
+
+// boundFaults leaves maxFaults for all of a batch, and to each notification that
+// is wrong at least its first.
+func boundFaults(results []BatchResult) {
+	left := maxFaults
+	listed := map[string]bool{} // what members are known is told once
+	for _, r := range results {
+		if r.Problem == nil {
+			continue
+		}
+		faults := r.Problem.Errors
+		if keep := max(1, left); len(faults) > keep {
+			faults = append(faults[:keep:keep], moreFaults)
+		}
+		left = max(0, left-len(faults))
+		for i, f := range faults {
+			if what, known, found := strings.Cut(f.Message, knownAre); found && what == notKnown {
+				if listed[known] {
+					faults[i].Message = notKnown
+				}
+				listed[known] = true
+			}
+		}
+		r.Problem.Errors = faults
+	}
 }
 
 func batchPlace(i int) string { return fmt.Sprintf("body.notifications[%d]", i) }

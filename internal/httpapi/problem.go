@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -123,7 +124,43 @@ func CodeOf(status int, told model.Code) model.Code {
 }
 
 func newProblem(status int, detail string, faults ...ProblemError) *Problem {
-	return &Problem{Title: http.StatusText(status), Status: status, Code: CodeOf(status, ""), Detail: detail, Errors: faults}
+	p := &Problem{Title: http.StatusText(status), Status: status, Code: CodeOf(status, ""), Detail: detail}
+	p.add(faults)
+	return p
+}
+
+// An answer must not be many times as long as what it answers.
+const (
+	// maxFaults is how many faults of a request are told.
+	maxFaults = 50
+	// Bounds of one, in bytes: names in it may be of the request.
+	maxLocation = 256
+	maxMessage  = 512
+)
+
+// moreFaults comes after maxFaults.
+var moreFaults = ProblemError{Message: "there are more faults than are told here"}
+
+// add adds faults, until there are maxFaults.
+func (p *Problem) add(faults []ProblemError) {
+	for _, f := range faults {
+		switch told := len(p.Errors); {
+		case told < maxFaults:
+			p.Errors = append(p.Errors, ProblemError{cut(f.Location, maxLocation), cut(f.Message, maxMessage)})
+		case told == maxFaults:
+			p.Errors = append(p.Errors, moreFaults)
+		default:
+			return
+		}
+	}
+}
+
+// cut shortens a text to size bytes and a mark that it was.
+func cut(text string, size int) string {
+	if len(text) <= size {
+		return text
+	}
+	return strings.ToValidUTF8(text[:size], "") + "…"
 }
 
 // invalid says what is wrong with a request.
@@ -152,7 +189,7 @@ func init() {
 		for _, err := range errs {
 			if d, ok := err.(huma.ErrorDetailer); ok {
 				detail := d.ErrorDetail()
-				p.Errors = append(p.Errors, ProblemError{detail.Location, detail.Message})
+				p.add([]ProblemError{{detail.Location, detail.Message}})
 			}
 		}
 		return p
