@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -90,7 +89,9 @@ func TestDevTellsPeople(t *testing.T) {
 		eventually("/v1/inbox/messages", `"state":"success"`)
 		eventually("/v1/users/octocat/messages", `"seq":1`, "Open the issue")
 		eventually("/dev/mailbox", "octocat@example.com", "It &lt;b&gt;breaks&lt;/b&gt;")
-		var list struct{ Items []struct{ Channel, Status string } }
+		var list struct {
+			Items []struct{ Channel, Status string }
+		}
 		_, text := request(t, http.MethodGet, at+"/v1/deliveries", "", "")
 		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list.Items) != 2 {
 			t.Errorf("NC-02: want one delivery for each channel: %s, %v", text, err)
@@ -125,7 +126,7 @@ func TestChannelsThatCannotWorkAreNamed(t *testing.T) {
 
 func TestTemplatesThatCannotBeReadAreNamed(t *testing.T) {
 	_, err := loadTemplates(Params{Config: &config.Config{Templates: filepath.Join(t.TempDir(), "none")}})
-	if err == nil || !strings.Contains(err.Error(), "templates") || bytes.ContainsRune([]byte(err.Error()), '\n') {
+	if err == nil || !strings.Contains(err.Error(), "templates") || strings.ContainsRune(err.Error(), '\n') {
 		t.Errorf("got %v", err)
 	}
 }
