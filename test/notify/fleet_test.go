@@ -29,8 +29,8 @@ const (
 // clusters are the databases that several processes can share.
 var clusters = slices.DeleteFunc(slices.Clone(engines), func(e running.Engine) bool { return e.Own == "" })
 
+// It measures, and so runs beside no other test.
 func TestThreeProcessesShareTheDeliveries(t *testing.T) {
-	t.Parallel()
 	running.OnEachEngine(t, "AC-4", clusters, func(t *testing.T, e running.Engine) {
 		provider := running.NewProvider(t, nil)
 		notify := func(n int) *running.Notify {
