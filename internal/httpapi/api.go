@@ -100,6 +100,7 @@ func New(c Config) http.Handler {
 		mux.Handle(path+"/", page)
 	}
 	mux.Handle("/", unknown(mux))
+	mux.Handle(noGet, unknown(mux))
 	return newGuard(mux, c.Listen, c.Logger)
 }
 
@@ -153,23 +154,34 @@ func get(id, path, tag, summary string, statuses ...int) huma.Operation {
 	return huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Tags: []string{tag}, Summary: summary, Errors: statuses}
 }
 
+// noGet is a path that would be taken for that of a delivery.
+const noGet = "GET /v1/deliveries/replay"
+
 // unknown answers what no pattern of mux takes: 405 where another method
 // would be taken, otherwise 404.
 func unknown(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var allow []string
+		var allow, take []string
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			probe := r.Clone(r.Context())
 			probe.Method = method
-			if _, pattern := mux.Handler(probe); pattern != "/" {
-				allow = append(allow, method)
+			if _, pattern := mux.Handler(probe); pattern == "/" || pattern == noGet {
+				continue
+			}
+			take = append(take, method)
+			if allow = append(allow, method); method == http.MethodGet {
+				allow = append(allow, http.MethodHead)
 			}
 		}
 		if allow != nil {
 			w.Header().Set("Allow", strings.Join(allow, ", "))
-			writeProblem(w, newProblem(http.StatusMethodNotAllowed, "This path takes "+strings.Join(allow, " and ")+"."))
+			writeProblem(w, newProblem(http.StatusMethodNotAllowed, "This path takes "+strings.Join(take, " and ")+"."))
 			return
 		}
-		writeProblem(w, notFound("There is nothing at this path; /openapi.json lists what there is."))
+		writeProblem(w, nothingHere())
 	})
+}
+
+func nothingHere() *Problem {
+	return notFound("There is nothing at this path; /openapi.json lists what there is.")
 }

@@ -96,7 +96,7 @@ func (a *api) registerChannels(h huma.API) {
 		post[ReasonRequest](h, huma.Operation{
 			OperationID: s.verb + "-channel", Path: "/v1/channels/{name}/" + s.verb, Tags: []string{"channels"}, Summary: s.summary,
 			Description: "The switch is kept in the store; every process follows with its next heartbeat, which is within a third of the lease. Attempts that are running end.",
-			Errors:      []int{400, 403, 404, 422, 503},
+			Errors:      []int{404, 503},
 		}, func(ctx context.Context, in *channelInput) (*answer[ChannelSwitch], error) {
 			return a.switchChannel(ctx, in, s.enabled)
 		})
@@ -105,7 +105,7 @@ func (a *api) registerChannels(h huma.API) {
 		OperationID: "test-channel", Path: "/v1/channels/{name}/test", Tags: []string{"channels"},
 		Summary:     "Send a test message, once",
 		Description: "It answers 200 whatever the provider says, and tells how that was classed.",
-		Errors:      []int{400, 403, 404, 422, 503},
+		Errors:      []int{404, 503},
 	}, a.testChannel)
 }
 

@@ -51,18 +51,18 @@ func (a *api) registerDeliveries(h huma.API) {
 		OperationID: "replay-deliveries", Path: "/v1/deliveries/replay", Tags: []string{"deliveries"},
 		Summary:     "Send many deliveries again",
 		Description: "At most limit in one call; call again with next_cursor, or with the ids that are left. dry_run says what would be done. A replay keeps the delivery's id and its former attempts, and leaves an audit record for each.",
-		Errors:      []int{400, 403, 404, 413, 422, 503},
+		Errors:      []int{404, 503},
 	}, a.replayDeliveries)
 	post[ReplayRequest](h, huma.Operation{
 		OperationID: "replay-delivery", Path: "/v1/deliveries/{id}/replay", Tags: []string{"deliveries"},
 		Summary:     "Send a delivery again",
 		Description: "For what is FAILED or DEAD, with force also for what is UNCERTAIN, SUCCEEDED, DELIVERED or CANCELLED. It keeps its id, begins a new round of attempts, and is 409 where its status does not allow it, as for the second of two clicks.",
-		Errors:      []int{400, 403, 404, 409, 422, 503},
+		Errors:      []int{404, 409, 503},
 	}, a.replayDelivery)
 	post[ResolveRequest](h, huma.Operation{
 		OperationID: "resolve-delivery", Path: "/v1/deliveries/{id}/resolve", Tags: []string{"deliveries"},
 		Summary: "Say what became of a delivery that is UNCERTAIN",
-		Errors:  []int{400, 403, 404, 409, 422, 503},
+		Errors:  []int{404, 409, 503},
 	}, a.resolveDelivery)
 	audit := get("list-audit", "/v1/audit", "audit", "What operators did, newest first", 404, 422, 503)
 	huma.Register(h, audit, a.listAudit)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -55,6 +56,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if g.origin.Check(r) != nil {
 		writeProblem(w, newProblem(http.StatusForbidden, "A browser sent this from a page of another origin."))
+		return
+	}
+	if !plainPath(r.URL.EscapedPath()) {
+		writeProblem(w, nothingHere()) // the mux would answer a redirect, in HTML
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -114,6 +119,15 @@ func (g *guard) ourHost(r *http.Request) bool {
 	}
 	reached, err := netip.ParseAddrPort(local.String())
 	return err == nil && reached.Addr().Unmap().WithZone("") == ip.Unmap()
+}
+
+// plainPath says whether a path has no part that is empty or of dots.
+func plainPath(p string) bool {
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return p == clean
 }
 
 // checkQuery refuses a query that would be read otherwise than it was meant.

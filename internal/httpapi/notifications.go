@@ -74,20 +74,20 @@ func (a *api) registerNotifications(h huma.API) {
 		Description:   "It is kept durably when this answers 202, or 200 for one that had been accepted before. The same idempotency key with other content is 409, and errors names the fields that differ. After 503, or without an answer, submit it again under the same key.",
 		DefaultStatus: http.StatusAccepted,
 		Responses:     map[string]*huma.Response{"200": a.receiptResponse(h, "Accepted before: a duplicate")},
-		Errors:        []int{400, 403, 404, 409, 413, 422, 503},
+		Errors:        []int{404, 409, 503},
 	}, a.createNotification)
 	post[BatchRequest](h, huma.Operation{
 		OperationID: "create-notifications", Path: batchPath, Tags: []string{"notifications"},
 		Summary:       "Submit up to 1,000 notifications, each accepted by itself",
 		Description:   "Of notifications with one idempotency key the first in the list is accepted. Those that were answered 503 can be submitted again under the same key.",
-		DefaultStatus: http.StatusMultiStatus, Errors: []int{400, 403, 404, 413, 422, 503},
+		DefaultStatus: http.StatusMultiStatus, Errors: []int{404, 503},
 	}, a.createNotifications)
 	huma.Register(h, get("get-notification", "/v1/notifications/{id}", "notifications", "One notification with its deliveries and what happened to it", 404, 503), a.notification)
 	post[CancelRequest](h, huma.Operation{
 		OperationID: "cancel-notification", Path: "/v1/notifications/{id}/cancel", Tags: []string{"notifications"},
 		Summary:     "Cancel what has not begun to be sent",
 		Description: "It says for each delivery what came of that. What was sent, or is being sent at this moment, stays so.",
-		Errors:      []int{403, 404, 422, 503},
+		Errors:      []int{404, 503},
 	}, a.cancelNotification)
 	user := get("list-user-messages", "/v1/users/{id}/messages", "notifications", "What a user sees in the application, ascending", 404, 422, 503)
 	huma.Register(h, user, a.userMessages)

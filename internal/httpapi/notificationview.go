@@ -72,7 +72,7 @@ type BatchAnswer struct {
 
 // BatchResult is what the notification by itself would have been answered.
 type BatchResult struct {
-	Status       int                  `json:"status" doc:"202, 200 (a duplicate), 409, 422 or 503."`
+	Status       int                  `json:"status" doc:"202, 200 (a duplicate), 409, 422, 500 or 503."`
 	Notification *NotificationReceipt `json:"notification,omitempty"`
 	Problem      *Problem             `json:"problem,omitempty"`
 }

@@ -2,13 +2,17 @@ package httpapi
 
 import (
 	"context"
+	"mime"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/posthouse/posthouse/internal/model"
 )
@@ -67,12 +71,54 @@ func post[In, I, O any](h huma.API, op huma.Operation, do func(context.Context, 
 	op.SkipValidateBody = true
 	op.BodyReadTimeout = bodyTimeout
 	op.MaxBodyBytes = bodyLimit(op.Path) + 1 // as many are too many for the library
+	op.Errors = slices.Compact(slices.Sorted(slices.Values(slices.Concat(bodyErrors, op.Errors))))
+	op.Middlewares = append(op.Middlewares, onlyJSON)
 	huma.Register(h, op, do)
 	document := h.OpenAPI()
 	body := document.Paths[op.Path].Post.RequestBody
 	body.Content["application/json"].Schema = schemaOf[In](h)
 	// Where nothing need be said, there need be no body.
 	body.Required = reflect.TypeFor[In]() != reflect.TypeFor[CancelRequest]()
+}
+
+// bodyErrors are the statuses that every operation with a body may answer.
+var bodyErrors = []int{
+	http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+	http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+}
+
+// onlyJSON refuses a body that says it is something else than JSON. One that
+// says nothing is taken for JSON, and so is what has no byte: an empty curl -d calls it
+// a form.
+func onlyJSON(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if r.ContentLength != 0 {
+		if p := checkMedia(r.Header); p != nil {
+			writeProblem(w, p)
+			return
+		}
+	}
+	next(ctx)
+}
+
+// checkMedia says what is wrong with the headers of a body.
+func checkMedia(header http.Header) *Problem {
+	if coding := strings.Join(header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return newProblem(http.StatusUnsupportedMediaType, "The body is read as it comes: send it without Content-Encoding.")
+	}
+	told := strings.Join(header.Values("Content-Type"), ", ")
+	if told == "" {
+		return nil
+	}
+	const detail = "The body is read as JSON in UTF-8: send Content-Type: application/json."
+	media, params, err := mime.ParseMediaType(told)
+	if err != nil || media != "application/json" && !(strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")) {
+		return newProblem(http.StatusUnsupportedMediaType, detail)
+	}
+	if charset := strings.ToLower(params["charset"]); charset != "" && charset != "utf-8" && charset != "us-ascii" {
+		return newProblem(http.StatusUnsupportedMediaType, detail)
+	}
+	return nil
 }
 
 // notConfigured answers where a part of the product is not in use.

@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -137,4 +141,148 @@ type oneFault struct{}
 
 func (oneFault) Accept(context.Context, notify.Submission) (notify.Receipt, error) {
 	return notify.Receipt{}, &notify.Error{Code: notify.Invalid, Detail: "The notification is wrong.", Fields: []notify.FieldError{{Field: "template", Problem: strings.Repeat("y", 1000)}}}
+}
+
+// TestMethods asks every path of the document by every method.
+func TestMethods(t *testing.T) {
+	c, _ := testConfig(brokenStore{})
+	h := New(c)
+	var document struct {
+		Paths map[string]map[string]any `json:"paths"`
+	}
+	must(t, json.Unmarshal(request(t, h, "GET", "/openapi.json", nil).Body.Bytes(), &document))
+	document.Paths["/openapi.json"] = map[string]any{"get": nil}
+	document.Paths["/metrics"] = map[string]any{"get": nil}
+	for path, operations := range document.Paths {
+		var allow []string
+		if _, ok := operations["get"]; ok {
+			allow = []string{"GET", "HEAD"}
+		}
+		if _, ok := operations["post"]; ok {
+			allow = append(allow, "POST")
+		}
+		path := strings.NewReplacer("{id}", testID(12).String(), "{source}", "erp", "{name}", "mail").Replace(path)
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"} {
+			rec := requestBody(t, h, ask{method: method, target: path, header: http.Header{"Content-Type": {"text/plain"}}, body: "x"})
+			if slices.Contains(allow, method) {
+				if rec.Code == 405 || rec.Header().Get("Allow") != "" {
+					t.Errorf("%s %s: %d", method, path, rec.Code)
+				}
+				continue
+			}
+			if got := rec.Header().Get("Allow"); rec.Code != 405 || got != strings.Join(allow, ", ") || rec.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s %s: %d, allows %q", method, path, rec.Code, got)
+			}
+		}
+	}
+}
+
+func TestPathsThatAreNotPlainAreNowhere(t *testing.T) {
+	c, _ := testConfig(brokenStore{})
+	h := New(c)
+	for _, path := range []string{
+		"//", "//v1/channels", "/v1//channels", "/v1/channels//", "/v1/./channels", "/v1/inbox/../channels", "/v1/channels/.", "/v1/channels/..",
+		"/v1/channels/", "/v1/channels//pause", "/v1/users//messages", "//evil.example/v1/channels",
+	} {
+		for _, method := range []string{"GET", "POST", "PUT"} {
+			rec := requestBody(t, h, ask{method: method, target: "http://127.0.0.1:8081" + path})
+			if rec.Code != 404 || rec.Header().Get("Location") != "" || rec.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s %s: %d %v %s", method, path, rec.Code, rec.Header(), rec.Body)
+			}
+		}
+	}
+}
+
+func TestBodiesThatAreNotJSON(t *testing.T) {
+	c, _ := testConfig(brokenStore{})
+	h := New(c)
+	bodies := 0
+	for _, a := range asks {
+		if a.method == "GET" {
+			continue
+		}
+		bodies++
+		if a.body == "" {
+			a.body = "{}"
+		}
+		for _, q := range []struct {
+			header http.Header
+			taken  bool
+		}{
+			{nil, true},
+			{http.Header{"Content-Type": {""}}, true},
+			{http.Header{"Content-Type": {"application/json"}}, true},
+			{http.Header{"Content-Type": {"Application/JSON; charset=UTF-8"}}, true},
+			{http.Header{"Content-Type": {"application/vnd.example+json"}, "Content-Encoding": {"identity"}}, true},
+			{http.Header{"Content-Type": {"text/plain"}}, false},
+			{http.Header{"Content-Type": {"text/json+json"}}, false},
+			{http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, false},
+			{http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}, false},
+			{http.Header{"Content-Type": {"application/json; charset=utf-16"}}, false},
+			{http.Header{"Content-Type": {"application/json", "text/plain"}}, false},
+			{http.Header{"Content-Type": {"hunter2"}}, false},
+			{http.Header{"Content-Encoding": {"gzip"}}, false},
+			{http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "br"}}, false},
+		} {
+			a.header = q.header
+			rec := requestBody(t, h, a)
+			if (rec.Code != 415) != q.taken || strings.Contains(rec.Body.String(), "hunter2") {
+				t.Errorf("%s with %v: %d %s", a.target, q.header, rec.Code, rec.Body)
+			}
+			if !q.taken && (rec.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(rec.Body.String(), "Content-")) {
+				t.Errorf("%v: %v %s", q.header, rec.Header(), rec.Body)
+			}
+		}
+	}
+	if bodies < 9 {
+		t.Errorf("%d operations were asked", bodies)
+	}
+	t.Run("nothing is of no type", func(t *testing.T) {
+		a := ask{method: "POST", target: "/v1/notifications/" + testID(1).String() + "/cancel", header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}
+		if rec := requestBody(t, h, a); rec.Code != 200 {
+			t.Errorf("%d %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+// TestDocumentTellsWhatBodiesMayMeet: what every operation with a body can answer
+// stands at every one.
+func TestDocumentTellsWhatBodiesMayMeet(t *testing.T) {
+	c, _ := testConfig(brokenStore{})
+	var document struct {
+		Paths map[string]map[string]struct {
+			RequestBody any            `json:"requestBody"`
+			Responses   map[string]any `json:"responses"`
+		} `json:"paths"`
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct {
+					Description string `json:"description"`
+				} `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	must(t, json.Unmarshal(request(t, New(c), "GET", "/openapi.json", nil).Body.Bytes(), &document))
+	found := 0
+	for path, operations := range document.Paths {
+		for _, op := range operations {
+			if op.RequestBody == nil {
+				continue
+			}
+			found++
+			for _, status := range []string{"400", "403", "404", "408", "413", "415", "422", "503"} {
+				if op.Responses[status] == nil {
+					t.Errorf("%s lacks %s", path, status)
+				}
+			}
+		}
+	}
+	if found < 9 {
+		t.Errorf("%d operations with a body", found)
+	}
+	for _, status := range append(slices.Collect(maps.Values(acceptStatuses)), 200, 202, 500) {
+		if !strings.Contains(document.Components.Schemas["BatchResult"].Properties["status"].Description, strconv.Itoa(status)) {
+			t.Errorf("a batch's result lacks %d", status)
+		}
+	}
 }
