@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,6 +238,19 @@ func TestALateRepeatStillGetsTheFirstAnswer(t *testing.T) {
 	}
 }
 
+func TestNC02ALocaleWrittenOtherwiseIsTheSame(t *testing.T) {
+	k := newKit(t, nil)
+	s := submission()
+	s.Locale = "fr-CA"
+	first := k.accept(t, s)
+	for _, locale := range []string{"fr-ca", "FR_CA"} {
+		s.Locale = locale
+		if again := k.accept(t, s); !again.Duplicate || again.ID != first.ID {
+			t.Errorf("%s: got %+v", locale, again)
+		}
+	}
+}
+
 func TestChannelsWithoutAnAddress(t *testing.T) {
 	k := newKit(t, nil)
 	t.Run("one is skipped with its reason", func(t *testing.T) {
@@ -341,6 +355,26 @@ func TestConditionsSeeWhichAddressesThereAre(t *testing.T) {
 	s.IdempotencyKey, s.Recipient.Addresses = "with-phone", map[string]string{"phone": "+4930123"}
 	if got := k.accept(t, s); len(got.Deliveries) != 1 || got.Deliveries[0].Channel != "text" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A condition may name a kind of address that no channel uses: there is none then.
+func TestAKindThatNobodyHasIsFalse(t *testing.T) {
+	for _, condition := range []string{`recipient.slack`, `recipient?.slack`, `recipient["slack"]`, `recipient.slack || recipient['wechat']`, `"recipient.x" == recipient.id || recipient.slack`} {
+		k := newKit(t, func(c *Config) {
+			c.Policies = []Policy{{When: when(t, condition), Send: []string{"in_app"}}, {Send: []string{"in_app", "mail"}}}
+		})
+		if got := k.accept(t, submission()); len(got.Deliveries) != 2 || got.Deliveries[0].Reason != "policy 2" {
+			t.Errorf("%s: got %+v", condition, got)
+		}
+		s := submission()
+		s.IdempotencyKey, s.Recipient.Addresses = "with", map[string]string{"slack": "U1"}
+		if got := k.accept(t, s); len(got.Deliveries) != 1 || got.Deliveries[0].Reason != "policy 1" {
+			t.Errorf("%s with it: got %+v", condition, got)
+		}
+	}
+	if got := when(t, `recipient.a && (recipient["b"] || recipient.a) && recipient.id == "recipient.c" && biz_type == 'recipient["d"]'`).Kinds(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -39,7 +39,7 @@ func New(cfg Config) (*Center, error) {
 	if err := c.freeze(); err != nil {
 		return nil, err
 	}
-	if err := c.metrics.register(c.cfg.Registerer, c.writer.rows, c.cfg.QueueRows); err != nil {
+	if err := c.metrics.register(c.cfg.Registerer, c.writer.load, &c.cfg); err != nil {
 		return nil, fmt.Errorf("notify: register metrics: %w", err)
 	}
 	return c, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,8 +26,13 @@ func fieldsOf(s *checked) [model.ContentFields][]byte {
 		recipient = nil // texts always can be written
 	}
 	return [model.ContentFields][]byte{
-		[]byte(s.BizType), []byte(s.Template), recipient, s.values.Canonical(), []byte(s.Locale),
+		[]byte(s.BizType), []byte(s.Template), recipient, s.values.Canonical(), []byte(sameLocale(s.Locale)),
 	}
+}
+
+// sameLocale is the same for all ways of writing a locale: zh_cn, zh-CN.
+func sameLocale(locale string) string {
+	return strings.ReplaceAll(strings.ToLower(locale), "_", "-")
 }
 
 // frozen is a stored version of a template, ready.

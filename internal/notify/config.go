@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthouse/posthouse/internal/channel"
-	"github.com/posthouse/posthouse/internal/expression"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/template"
 )
@@ -62,8 +61,8 @@ type Channel struct {
 
 // Policy chooses channels; the first that holds decides.
 type Policy struct {
-	When    *expression.Program // by CompileWhen; nil holds for all
-	Send    []string            // names of channels
+	When    *When    // by CompileWhen; nil holds for all
+	Send    []string // names of channels
 	Success model.Aggregate
 }
 
@@ -87,6 +86,7 @@ type Config struct {
 	BatchRows    int           // requests in one transaction at most, default 256
 	BatchBytes   int           // bytes in one transaction at most, roughly, default 4 MiB; a larger request goes alone
 	QueueRows    int           // requests that may wait, default 4096
+	QueueBytes   int           // bytes that they may take, roughly, default 64 MiB
 	CallTimeout  time.Duration // for one call of the Store, default 5 s
 	RetryPause   time.Duration // before the next call after CodeUnavailable, default 50 ms
 }
@@ -102,6 +102,7 @@ func (c Config) withDefaults() Config {
 	c.BatchRows = orDefault(c.BatchRows, 256)
 	c.BatchBytes = orDefault(c.BatchBytes, 4<<20)
 	c.QueueRows = orDefault(c.QueueRows, 4096)
+	c.QueueBytes = orDefault(c.QueueBytes, 64<<20)
 	c.CallTimeout = orDefault(c.CallTimeout, 5*time.Second)
 	c.RetryPause = orDefault(c.RetryPause, 50*time.Millisecond)
 	return c

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthouse/posthouse/internal/config"
-	"github.com/posthouse/posthouse/internal/expression"
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/sqlite"
 	"github.com/posthouse/posthouse/internal/template"
@@ -146,7 +145,7 @@ func (k *kit) center(t testing.TB, cfg Config) *Center {
 }
 
 // when compiles a condition.
-func when(t testing.TB, source string) *expression.Program {
+func when(t testing.TB, source string) *When {
 	t.Helper()
 	p, err := CompileWhen(source)
 	if err != nil {

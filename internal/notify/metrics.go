@@ -55,7 +55,7 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) register(registerer prometheus.Registerer, waiting func() int, bound int) error {
+func (m *metrics) register(registerer prometheus.Registerer, waiting func() (rows, bytes int), cfg *Config) error {
 	if registerer == nil {
 		return nil
 	}
@@ -64,8 +64,10 @@ func (m *metrics) register(registerer prometheus.Registerer, waiting func() int,
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.bareKeys, m.seconds, m.batchRows, m.flushSeconds,
-		gauge("queue_rows", "Requests that wait to be kept.", func() float64 { return float64(waiting()) }),
-		gauge("queue_rows_bound", "Requests that may wait to be kept.", func() float64 { return float64(bound) }),
+		gauge("queue_rows", "Requests that wait to be kept.", func() float64 { rows, _ := waiting(); return float64(rows) }),
+		gauge("queue_rows_bound", "Requests that may wait to be kept.", func() float64 { return float64(cfg.QueueRows) }),
+		gauge("queue_bytes", "Bytes of the requests that wait to be kept, roughly.", func() float64 { _, bytes := waiting(); return float64(bytes) }),
+		gauge("queue_bytes_bound", "Bytes that requests which wait to be kept may take.", func() float64 { return float64(cfg.QueueBytes) }),
 	} {
 		if err := registerer.Register(c); err != nil {
 			return err //nolint:wrapcheck // the caller says what it was doing

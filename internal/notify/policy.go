@@ -3,6 +3,8 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/posthouse/posthouse/internal/expression"
@@ -10,16 +12,40 @@ import (
 )
 
 // WhenNames are what a policy's condition sees: texts, tags a list of texts, and
-// recipient with its id and, for each kind of address, whether there is one.
+// recipient with its id and, for each kind of address that a condition names,
+// whether there is one.
 var WhenNames = []string{"biz_type", "priority", "tags", "locale", "template", "recipient"}
 
+// When is a policy's condition.
+type When struct {
+	program *expression.Program
+	kinds   []string
+}
+
 // CompileWhen checks a policy's condition and prepares it.
-func CompileWhen(source string) (*expression.Program, error) {
+func CompileWhen(source string) (*When, error) {
 	p, err := expression.CompileOver(source, WhenNames...)
 	if err != nil {
 		return nil, fmt.Errorf("when: %w", err)
 	}
-	return p, nil
+	return &When{program: p, kinds: kindsIn(source)}, nil
+}
+
+// Kinds are the kinds of addresses that the condition names, in its order.
+func (w *When) Kinds() []string { return w.kinds }
+
+// kindNamed finds, beside texts, which are passed over, the members of recipient.
+var kindNamed = regexp.MustCompile(`\brecipient\s*\??\.\s*([A-Za-z_]\w*)` +
+	`|\brecipient\s*(?:\?\.\s*)?\[\s*["'` + "`" + `](\w+)["'` + "`" + `]\s*\]` +
+	`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'`)
+
+func kindsIn(source string) (kinds []string) {
+	for _, m := range kindNamed.FindAllStringSubmatch(source, -1) {
+		if kind := m[1] + m[2]; kind != "" && kind != "id" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // choose returns the first policy that holds, and its number from 1. The error
@@ -33,7 +59,7 @@ func (c *Center) choose(s *checked) (policy Policy, number int, err error) {
 		if in.Body == nil {
 			in = c.whenInput(s)
 		}
-		holds, err := p.When.Eval(in)
+		holds, err := p.When.program.Eval(in)
 		if err != nil {
 			return Policy{}, 0, fmt.Errorf("policy %d %w", i+1, err)
 		}
@@ -51,6 +77,14 @@ func (c *Center) whenInput(s *checked) expression.Input {
 	for _, ch := range c.cfg.Channels {
 		if !ch.InApp {
 			recipient[ch.AddressKind] = false
+		}
+	}
+	// What a condition names and nobody has is false as well: a recipient of another kind is no mistake.
+	for _, p := range c.cfg.Policies {
+		if p.When != nil {
+			for _, kind := range p.When.kinds {
+				recipient[kind] = false
+			}
 		}
 	}
 	for kind := range s.addresses {

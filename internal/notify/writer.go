@@ -47,6 +47,7 @@ type writer struct {
 
 	mu       sync.Mutex
 	waiting  []*row // oldest first
+	bytes    int    // of what waits, roughly
 	started  bool
 	stopping bool
 
@@ -92,10 +93,11 @@ func (w *writer) stop() {
 	<-w.stopped
 }
 
-func (w *writer) rows() int {
+// load is what waits.
+func (w *writer) load() (rows, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.waiting)
+	return len(w.waiting), w.bytes
 }
 
 // keep returns the store's answer, or why there is none.
@@ -106,11 +108,12 @@ func (w *writer) keep(ctx context.Context, r model.NewRequest, deadline time.Tim
 	case w.stopping:
 		w.mu.Unlock()
 		return model.PutRequest{}, errStopped
-	case len(w.waiting) >= w.cfg.QueueRows:
+	case len(w.waiting) >= w.cfg.QueueRows, w.bytes > 0 && w.bytes+entry.size > w.cfg.QueueBytes:
 		w.mu.Unlock()
 		return model.PutRequest{}, errBusy
 	}
 	w.waiting = append(w.waiting, entry)
+	w.bytes += entry.size
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -135,6 +138,7 @@ func (w *writer) leave(entry *row) (model.PutRequest, error) {
 	tried := entry.tried
 	if i >= 0 {
 		w.waiting = slices.Delete(w.waiting, i, i+1)
+		w.bytes -= entry.size
 	}
 	w.mu.Unlock()
 	if i >= 0 && !tried {
@@ -195,6 +199,9 @@ func (w *writer) take() []*row {
 			}
 			size += r.size
 			batch = append(batch, r)
+		}
+		for _, r := range w.waiting[:n] {
+			w.bytes -= r.size
 		}
 		w.waiting = slices.Delete(w.waiting, 0, n)
 		stopping := w.stopping
@@ -348,6 +355,9 @@ func (w *writer) retryLater(rows []*row, err error) {
 		return
 	}
 	w.waiting = slices.Concat(rows, w.waiting)
+	for _, r := range rows {
+		w.bytes += r.size
+	}
 }
 
 // outage tells of a fault when it begins and when it is over, and not of each

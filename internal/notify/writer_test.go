@@ -272,7 +272,7 @@ func TestNoMoreWaitThanMayWait(t *testing.T) {
 		f := &fakeStore{}
 		c := newFake(t, f, func(c *Config) { c.QueueRows = 3 })
 		done := submit(c, keysOf(5)...)
-		if got := c.writer.rows(); got != 3 {
+		if got, _ := c.writer.load(); got != 3 {
 			t.Errorf("%d wait", got)
 		}
 		c.Start()
@@ -289,6 +289,59 @@ func TestNoMoreWaitThanMayWait(t *testing.T) {
 		if got := testutil.ToFloat64(c.metrics.requests.WithLabelValues("todo", resultUnavailable)); got != 2 {
 			t.Errorf("%v are counted", got)
 		}
+	})
+}
+
+// What waits is bounded in bytes as well, and what was kept or given up frees
+// them.
+func TestNoMoreBytesWaitThanMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		f := &fakeStore{after: func() error {
+			if away {
+				away = false
+				return storeFault(model.CodeUnavailable) // what waits again counts again
+			}
+			return nil
+		}}
+		one := 0
+		c := newFake(t, f, func(c *Config) { c.QueueBytes = 1 })
+		done := submit(c, "a") // where nothing waits, any may
+		if _, one = c.writer.load(); one < 500 {
+			t.Fatalf("one takes %d bytes", one)
+		}
+		c.writer.cfg.QueueBytes = 3*one + one/2
+		more := submit(c, keysOf(4)...)
+		if rows, bytes := c.writer.load(); rows != 3 || bytes > c.writer.cfg.QueueBytes {
+			t.Errorf("%d of %d bytes wait", rows, bytes)
+		}
+		c.Start()
+		busy := 0
+		for _, o := range more() {
+			if codeOf(o.err) == Unavailable {
+				busy++
+			}
+		}
+		if o := done()["a"]; busy != 2 || o.err != nil {
+			t.Errorf("%d were turned away; the first: %v", busy, o.err)
+		}
+		if _, bytes := c.writer.load(); bytes != 0 {
+			t.Errorf("%d bytes are still counted", bytes)
+		}
+		c.Stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := newFake(t, &fakeStore{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = c.Accept(ctx, keyed("left")) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if rows, bytes := c.writer.load(); rows != 0 || bytes != 0 {
+			t.Errorf("%d of %d bytes wait for nobody", rows, bytes)
+		}
+		c.Stop()
 	})
 }
 
