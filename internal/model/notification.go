@@ -203,6 +203,7 @@ type Outgoing struct {
 	Sensitive Sealed // empty: the request has none
 	// Erased: the request had sensitive values, and they are gone.
 	Erased    bool
+	Cancelled bool // somebody has cancelled the request
 	Address   Sealed
 	ExpiresAt Micros // 0: never
 	Now       Micros // the store's clock when it was read

@@ -133,7 +133,7 @@ func (s *Store) Outgoing(ctx context.Context, deliveries []model.Seq) (all []mod
 		found := map[model.Seq]model.Outgoing{}
 		var one script
 		one.add(`SELECT d.seq, d.id, d.request, r.id, r.biz_type, r.recipient, r.priority, d.locale, d.template, r.variables,
-				coalesce(x.key_id, ''), x.sealed, r.secret AND x.request IS NULL, d.address_key, d.address, r.expires_at, ` + now + `
+				coalesce(x.key_id, ''), x.sealed, r.secret AND x.request IS NULL, r.cancelled, d.address_key, d.address, r.expires_at, ` + now + `
 			FROM posthouse_delivery d FORCE INDEX (PRIMARY) STRAIGHT_JOIN posthouse_request r FORCE INDEX (PRIMARY) ON r.seq = d.request
 			LEFT JOIN posthouse_secret x FORCE INDEX (PRIMARY) ON x.request = r.seq
 			WHERE d.seq IN (` + list(deliveries) + `)`)
@@ -141,7 +141,7 @@ func (s *Store) Outgoing(ctx context.Context, deliveries []model.Seq) (all []mod
 			var o model.Outgoing
 			var id, request, variables []byte
 			err := into(rows, &o.Seq, &id, &o.Request, &request, &o.BizType, &o.Recipient, &o.Priority, &o.Locale, &o.Template, &variables,
-				&o.Sensitive.KeyID, &o.Sensitive.Bytes, &o.Erased, &o.Address.KeyID, &o.Address.Bytes, &o.ExpiresAt, &o.Now)
+				&o.Sensitive.KeyID, &o.Sensitive.Bytes, &o.Erased, &o.Cancelled, &o.Address.KeyID, &o.Address.Bytes, &o.ExpiresAt, &o.Now)
 			copy(o.ID[:], id)
 			copy(o.RequestID[:], request)
 			o.Variables = variables

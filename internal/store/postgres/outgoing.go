@@ -14,7 +14,7 @@ import (
 // outgoing finds each row by its key, one after the other.
 const outgoing = `WITH clock AS MATERIALIZED (SELECT ` + now + ` AS t)
 	SELECT d.seq, d.id, r.seq, r.id, r.biz_type, r.recipient, r.priority, d.locale, d.template, r.variables, s.key_id, s.sealed,
-		r.secret AND s.request IS NULL, d.address_key, d.address, r.expires_at, clock.t
+		r.secret AND s.request IS NULL, r.cancelled, d.address_key, d.address, r.expires_at, clock.t
 	FROM clock, unnest($1::bigint[]) WITH ORDINALITY AS q (seq, n)
 	CROSS JOIN LATERAL (SELECT * FROM posthouse_delivery WHERE seq = q.seq OFFSET 0) d
 	CROSS JOIN LATERAL (SELECT * FROM posthouse_request WHERE seq = d.request OFFSET 0) r
@@ -54,7 +54,7 @@ func (r *row) outgoing(known *model.Outgoing) (o model.Outgoing) {
 	o.Template = model.TemplateID(r.int())
 	o.Variables = json.RawMessage(bytes.Clone(r.next()))
 	o.Sensitive = model.Sealed{KeyID: r.text(known.Sensitive.KeyID), Bytes: bytes.Clone(r.next())}
-	o.Erased = r.bool()
+	o.Erased, o.Cancelled = r.bool(), r.bool()
 	o.Address = model.Sealed{KeyID: r.text(known.Address.KeyID), Bytes: bytes.Clone(r.next())}
 	o.ExpiresAt, o.Now = model.Micros(r.int()), model.Micros(r.int())
 	return o

@@ -216,14 +216,14 @@ func (s *Store) Outgoing(ctx context.Context, deliveries []model.Seq) (outgoing 
 			o := model.Outgoing{Now: now}
 			var id, request, variables []byte
 			err := rows.Scan(&o.Seq, &id, &o.Request, &request, &o.BizType, &o.Recipient, &o.Priority, &o.Locale, &o.Template, &variables,
-				&o.Sensitive.KeyID, &o.Sensitive.Bytes, &o.Erased, &o.Address.KeyID, &o.Address.Bytes, &o.ExpiresAt)
+				&o.Sensitive.KeyID, &o.Sensitive.Bytes, &o.Erased, &o.Cancelled, &o.Address.KeyID, &o.Address.Bytes, &o.ExpiresAt)
 			copy(o.ID[:], id)
 			copy(o.RequestID[:], request)
 			o.Variables = variables
 			outgoing = append(outgoing, o)
 			return err
 		}, `SELECT d.seq, d.id, r.seq, r.id, r.biz_type, r.recipient, r.priority, d.locale, d.template, r.variables,
-				coalesce(x.key_id, ''), x.sealed, r.secret AND x.request IS NULL, d.address_key, d.address, r.expires_at
+				coalesce(x.key_id, ''), x.sealed, r.secret AND x.request IS NULL, r.cancelled_at <> 0, d.address_key, d.address, r.expires_at
 			FROM json_each(?) wanted CROSS JOIN posthouse_delivery d ON d.seq = wanted.value
 			JOIN posthouse_request r ON r.seq = d.request
 			LEFT JOIN posthouse_secret x ON x.request = r.seq

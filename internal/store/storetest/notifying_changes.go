@@ -53,6 +53,18 @@ func cancelAnswers(c *center) {
 			c.Errorf("shown as %+v", d)
 		}
 	}
+	// Whoever is sending, or would send again, is told.
+	var seqs []model.Seq
+	for _, d := range head.Deliveries {
+		seqs = append(seqs, d.Seq)
+	}
+	outgoing, err := c.Outgoing(c.ctx(), seqs)
+	c.must(err)
+	for _, o := range outgoing {
+		if !o.Cancelled || o.Erased {
+			c.Errorf("to be sent is %+v", o)
+		}
+	}
 	if count := view.Deliveries[1].AttemptCount; count != 1 {
 		c.Errorf("the one that was tried has %d attempts", count)
 	}
