@@ -133,6 +133,7 @@ func deliveryPolicy(c config.Channel) model.RetryPolicy {
 	r := c.Retry
 	p := delivery.Retry{Base: r.Base, Cap: r.Cap, Jitter: r.Jitter, MaxAttempts: r.MaxAttempts}.Policy(uncertain)
 	p.Jitter = r.Jitter // 0 is what somebody may want
+	p.OrphanAfter = delivery.OrphanAfter(attemptTimeout(c))
 	return p
 }
 
@@ -166,7 +167,7 @@ func (n *notifications) attach(box *inbox.Inbox, p Params) error {
 		channels = append(channels, delivery.Channel{
 			Name: c.name, Kind: string(c.cfg.Type), Queue: c.queue, Sender: c.sender, Addresses: c.checks, Policy: c.policy,
 			Rate: float64(c.cfg.Rate), Concurrency: c.cfg.Concurrency, BatchSize: n.cfg.Worker.BatchSize,
-			Timeout: attemptTimeout(c.cfg), BreakerAfter: c.cfg.Breaker.Failures,
+			Timeout: attemptTimeout(c.cfg), BreakerAfter: c.cfg.Breaker.Failures, BreakerCooldown: c.cfg.Breaker.Cooldown,
 		})
 	}
 	var err error
@@ -249,6 +250,10 @@ func (n *notifications) extend(c *httpapi.Config) {
 		return
 	}
 	c.Notifications, c.Deliveries, c.Channels, c.Wake = n.center, n.store, n.carrier, n.wake
+	c.ChannelTypes = make(map[string]string, len(n.channels))
+	for _, channel := range n.channels {
+		c.ChannelTypes[channel.name] = string(channel.cfg.Type)
+	}
 	if n.mailbox != nil {
 		c.Pages = map[string]http.Handler{mailbox.Path: n.mailbox}
 	}

@@ -19,7 +19,7 @@ const (
 
 const (
 	firstHold = time.Second
-	// A provider that is down is asked again at least this often,
+	// A provider that is down is asked again at least this often, unless its first cool-down is longer,
 	longestCoolDown = time.Minute
 	// and one that limits without saying until when.
 	longestRateHold = 5 * time.Minute
@@ -45,8 +45,9 @@ const (
 // Its methods are short, never block, and may be called at the same time.
 type account struct {
 	breakerAfter, pauseAfter int
-	rate                     float64 // of all processes together
-	wake                     func()  // something may be admitted again
+	coolDown                 time.Duration // the breaker's first
+	rate                     float64       // of all processes together
+	wake                     func()        // something may be admitted again
 	now                      func() time.Time
 
 	mu        sync.Mutex
@@ -71,7 +72,7 @@ type account struct {
 
 func newAccount(c *Channel, wake func()) *account {
 	return &account{
-		breakerAfter: c.BreakerAfter, pauseAfter: c.PauseAfter, rate: c.Rate, wake: wake, now: time.Now,
+		breakerAfter: c.BreakerAfter, coolDown: c.BreakerCooldown, pauseAfter: c.PauseAfter, rate: c.Rate, wake: wake, now: time.Now,
 		bucket: bucket{rate: c.Rate}, consumers: 1, enabled: c.Queue.Enabled,
 	}
 }
@@ -198,7 +199,11 @@ func (a *account) holdFor(why hold, longest time.Duration, now time.Time) time.D
 	} else {
 		a.hold, a.holds = why, 0
 	}
-	d := doubled(firstHold, a.holds, longest)
+	first := firstHold
+	if why == holdBreaker {
+		first = a.coolDown
+	}
+	d := doubled(first, a.holds, max(longest, first))
 	a.holdUntil(now.Add(d))
 	return d
 }

@@ -17,7 +17,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T, change func(*Channel)) *bench {
-	ch := Channel{BreakerAfter: 5, PauseAfter: 3}
+	ch := Channel{BreakerAfter: 5, BreakerCooldown: time.Second, PauseAfter: 3}
 	if change != nil {
 		change(&ch)
 	}
@@ -143,6 +143,24 @@ func TestBreaker(t *testing.T) {
 		}
 		fail(b, 5)
 		b.refuses(time.Second)
+	})
+	t.Run("NC-11 the first cool-down is as configured, and doubles to a minute or to itself", func(t *testing.T) {
+		for first, want := range map[time.Duration][]time.Duration{
+			100 * time.Millisecond: {100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond},
+			25 * time.Second:       {25 * time.Second, 50 * time.Second, time.Minute, time.Minute},
+			time.Hour:              {time.Hour, time.Hour, time.Hour},
+		} {
+			b := newBench(t, func(c *Channel) { c.BreakerCooldown = first })
+			fail(b, 5)
+			for _, cool := range want {
+				b.refuses(cool)
+				b.clock = b.clock.Add(cool)
+				b.attempt(model.ClassTransient, 0)
+			}
+			b.reset()
+			b.attempt(model.ClassRateLimited, 0)
+			b.refuses(time.Second) // it is the breaker's alone
+		}
 	})
 	t.Run("NC-11 a trial that is not made, or says nothing of the provider, leaves room for the next", func(t *testing.T) {
 		b := newBench(t, nil)

@@ -60,6 +60,9 @@ type Channel struct {
 	Timeout     time.Duration // of one attempt; default 30s
 	// BreakerAfter failures in a row let the account wait; default 5.
 	BreakerAfter int
+	// BreakerCooldown is how long it waits then before one is tried; each trial that
+	// fails doubles it, to a minute or to this where it is longer. Default 1s.
+	BreakerCooldown time.Duration
 	// PauseAfter refusals of the credentials in a row pause the channel; default 3.
 	PauseAfter int
 }
@@ -107,6 +110,7 @@ func (c *Channel) setDefaults() error {
 	orDefault(&c.BatchSize, 50)
 	orDefault(&c.Timeout, 30*time.Second)
 	orDefault(&c.BreakerAfter, 5)
+	orDefault(&c.BreakerCooldown, firstHold)
 	orDefault(&c.PauseAfter, 3)
 	switch {
 	case c.Name == "":
@@ -117,11 +121,20 @@ func (c *Channel) setDefaults() error {
 		return fmt.Errorf("Queue is that of %q; register SpecOf this channel", c.Queue.Name)
 	case !c.Policy.Delivers():
 		return fmt.Errorf("Policy says nothing of what follows an uncertain attempt")
-	case c.Rate < 0 || c.Concurrency < 0 || c.BatchSize < 0 || c.Timeout < 0 || c.BreakerAfter < 0 || c.PauseAfter < 0:
+	case c.Rate < 0 || c.Concurrency < 0 || c.BatchSize < 0 || c.Timeout < 0 || c.BreakerAfter < 0 || c.BreakerCooldown < 0 || c.PauseAfter < 0:
 		return fmt.Errorf("a number is negative")
 	}
 	return nil
 }
+
+// orphanAfter is how long an attempt may take before others think that it is lost,
+// where each is over sooner than that.
+const orphanAfter = 5 * time.Minute
+
+// OrphanAfter is the RetryPolicy.OrphanAfter of a channel whose attempts take this
+// long at most: beyond twice as long, since one that is only late must not be made
+// anew beside itself.
+func OrphanAfter(attempt time.Duration) time.Duration { return max(orphanAfter, 2*attempt+time.Minute) }
 
 // SpecOf is what the store must know of a channel.
 func SpecOf(name string, policy model.RetryPolicy) model.SourceSpec {
@@ -150,7 +163,7 @@ func (r Retry) Policy(uncertain model.OnUncertain) model.RetryPolicy {
 	orDefault(&r.Cap, 300*time.Second)
 	orDefault(&r.Jitter, 5*time.Second)
 	orDefault(&r.MaxAttempts, 6)
-	p := model.RetryPolicy{MaxRetry: r.MaxAttempts - 1, OrphanAfter: 5 * time.Minute, Jitter: r.Jitter, Uncertain: uncertain}
+	p := model.RetryPolicy{MaxRetry: r.MaxAttempts - 1, OrphanAfter: orphanAfter, Jitter: r.Jitter, Uncertain: uncertain}
 	for n := 1; n <= maxDoublings; n++ {
 		p.Backoff = append(p.Backoff, doubled(r.Base, n, r.Cap))
 	}
