@@ -56,6 +56,9 @@ type Config struct {
 	Notifications Notifier
 	Deliveries    DeliveryStore
 	Channels      Channels
+	// ChannelTypes are the types of the configured channels by name: "email". One
+	// that Channels does not list has nothing to send.
+	ChannelTypes map[string]string
 	// Wake tells the queues of channels that there may be due work. It is a hint,
 	// and may be nil.
 	Wake func()

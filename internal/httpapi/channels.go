@@ -121,21 +121,21 @@ func (a *api) listChannels(ctx context.Context, _ *struct{}) (*answer[ChannelLis
 	if err != nil {
 		return nil, problemOf(ctx, a.Logger, "count deliveries", err)
 	}
-	return &answer[ChannelList]{newChannelList(sending, stats)}, nil
+	return &answer[ChannelList]{newChannelList(a.ChannelTypes, sending, stats)}, nil
 }
 
-// inApp is the name and the type of the channel that has nothing to send.
-const inApp = "in_app"
-
 // newChannelList shows all channels that the store knows of, with what is told of
-// those that send.
-func newChannelList(sending []delivery.ChannelStatus, stats []model.SourceStats) ChannelList {
+// those that send. types are the types of the configured ones by name.
+func newChannelList(types map[string]string, sending []delivery.ChannelStatus, stats []model.SourceStats) ChannelList {
 	list := ChannelList{Channels: []ChannelItem{}}
 	for _, s := range stats {
 		if s.Source.Tenant != model.TenantDelivery {
 			continue
 		}
 		item := newChannelItem(strings.TrimPrefix(s.Source.Name, model.ChannelPrefix), s)
+		if kind, configured := types[item.Name]; configured {
+			item.Type, item.State = &kind, string(delivery.StateActive) // one that does not send is read in the application
+		}
 		for _, c := range sending {
 			if c.Name == item.Name {
 				item.Type, item.State, item.Failures = &c.Kind, string(c.State), c.Failures
@@ -149,15 +149,11 @@ func newChannelList(sending []delivery.ChannelStatus, stats []model.SourceStats)
 }
 
 func newChannelItem(name string, s model.SourceStats) ChannelItem {
-	item := ChannelItem{
+	return ChannelItem{
 		Name: name, State: "not_configured",
 		Pending: s.Pending, RetryWait: s.Retrying, Processing: s.Processing, Succeeded: s.Success,
 		Failed: s.Failed, Dead: s.Dead, Uncertain: s.Uncertain, Cancelled: s.Cancelled, OldestDueAge: secondsOf(s.OldestDueAge),
 	}
-	if name == inApp {
-		item.Type, item.State = unlessZero(name), string(delivery.StateActive)
-	}
-	return item
 }
 
 func (a *api) switchChannel(ctx context.Context, in *channelInput, enabled bool) (*answer[ChannelSwitch], error) {

@@ -52,6 +52,7 @@ func (fakeNotifier) Accept(_ context.Context, s notify.Submission) (notify.Recei
 type fakeDeliveries struct {
 	view model.RequestView
 	err  error
+	long int // bytes of each user message; 0: a few
 }
 
 func newFakeDeliveries() *fakeDeliveries {
@@ -127,6 +128,10 @@ func (f *fakeDeliveries) CancelRequest(_ context.Context, id uuid.UUID, _ model.
 func (f *fakeDeliveries) UserMessages(_ context.Context, user string, after int64, limit int) (list []model.UserMessage, err error) {
 	for n := after + 1; user == "u1008" && n <= 3 && len(list) < limit; n++ {
 		list = append(list, model.UserMessage{ID: testID(20 + int(n)), Seq: n, RequestID: testID(1), Title: "Travel request", Body: "Your code is •••.", CreatedAt: at(int(n))})
+	}
+	// This user has 40, each so long.
+	for n := after + 1; user == "long" && n <= 40 && len(list) < limit; n++ {
+		list = append(list, model.UserMessage{ID: testID(20 + int(n)), Seq: n, RequestID: testID(1), Title: "t", Body: strings.Repeat("x", f.long), CreatedAt: at(int(n))})
 	}
 	return list, f.err
 }

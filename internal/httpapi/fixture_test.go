@@ -161,10 +161,11 @@ func testConfig(s Store) (c Config, log *bytes.Buffer) {
 	log = new(bytes.Buffer)
 	return Config{
 		Store: s, Rejects: fakeRejects{}, Notifications: fakeNotifier{}, Deliveries: newFakeDeliveries(), Channels: fakeChannels{}, Listen: "127.0.0.1:8081", Version: "v0.0.0-test",
-		Sources:  []SourceInfo{{"erp", model.Ordering{Order: model.Serial, Partitions: 1}}, {"crm", model.Ordering{Order: model.Parallel}}},
-		Checks:   []Check{{"consumers", func(context.Context) error { return nil }}},
-		Registry: telemetry.NewRegistry(),
-		Logger:   telemetry.NewLogger(telemetry.Config{Writer: log, Level: slog.LevelDebug}),
+		ChannelTypes: map[string]string{"mail": "email", "in_app": "in_app"},
+		Sources:      []SourceInfo{{"erp", model.Ordering{Order: model.Serial, Partitions: 1}}, {"crm", model.Ordering{Order: model.Parallel}}},
+		Checks:       []Check{{"consumers", func(context.Context) error { return nil }}},
+		Registry:     telemetry.NewRegistry(),
+		Logger:       telemetry.NewLogger(telemetry.Config{Writer: log, Level: slog.LevelDebug}),
 	}, log
 }
 

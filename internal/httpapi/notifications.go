@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -90,6 +91,7 @@ func (a *api) registerNotifications(h huma.API) {
 		Errors:      []int{404, 503},
 	}, a.cancelNotification)
 	user := get("list-user-messages", "/v1/users/{id}/messages", "notifications", "What a user sees in the application, ascending", 404, 422, 503)
+	user.Description = "A page ends at limit messages or 4 MiB, whichever comes first."
 	huma.Register(h, user, a.userMessages)
 }
 
@@ -375,16 +377,42 @@ func (a *api) userMessages(ctx context.Context, in *userInput) (*answer[UserMess
 	if !printable(in.ID) {
 		return nil, invalid(ProblemError{"path.id", "expected printable characters"})
 	}
-	list, err := a.Deliveries.UserMessages(ctx, in.ID, in.After, in.Limit+1)
+	page, err := a.pageOfMessages(ctx, in)
 	if err != nil {
 		return nil, problemOf(ctx, a.Logger, "list a user's messages", err)
 	}
-	page := UserMessageList{}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		next := fmt.Sprint(list[in.Limit-1].Seq)
-		page.NextCursor = &next
-	}
-	page.Items = convert(list, newUserMessage)
 	return &answer[UserMessageList]{page}, nil
+}
+
+const (
+	// maxMessages is how many bytes of messages a page has at most, beside its
+	// first message.
+	maxMessages = 4 << 20
+	// messagesAtOnce bounds what is read before it is known how long it is.
+	messagesAtOnce = 16
+)
+
+// pageOfMessages reads until the page is full: of messages, or of bytes.
+func (a *api) pageOfMessages(ctx context.Context, in *userInput) (UserMessageList, error) {
+	page := UserMessageList{Items: []UserMessageItem{}}
+	size, after := 0, in.After
+	for {
+		// One more than fits says whether there is more.
+		ask := min(in.Limit-len(page.Items)+1, messagesAtOnce)
+		list, err := a.Deliveries.UserMessages(ctx, in.ID, after, ask)
+		if err != nil {
+			return page, err
+		}
+		for _, m := range list {
+			if size += len(m.Title) + len(m.Body); len(page.Items) == in.Limit || size > maxMessages && len(page.Items) > 0 {
+				next := strconv.FormatInt(after, 10)
+				page.NextCursor = &next
+				return page, nil
+			}
+			page.Items, after = append(page.Items, newUserMessage(m)), m.Seq
+		}
+		if len(list) < ask {
+			return page, nil
+		}
+	}
 }

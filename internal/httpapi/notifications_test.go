@@ -368,8 +368,9 @@ func TestListOfChannels(t *testing.T) {
 	}
 	sending, err := fakeChannels{}.Channels(t.Context())
 	must(t, err)
-	list := newChannelList(sending, []model.SourceStats{
-		queue("mail", model.TenantInbox, 1), queue("channel/mail", model.TenantDelivery, 2), queue("channel/former", model.TenantDelivery, 3), queue("channel/in_app", model.TenantDelivery, 0),
+	list := newChannelList(map[string]string{"mail": "email", "bell": "in_app"}, sending, []model.SourceStats{
+		queue("mail", model.TenantInbox, 1), queue("channel/mail", model.TenantDelivery, 2), queue("channel/former", model.TenantDelivery, 3),
+		queue("channel/bell", model.TenantDelivery, 0), queue("channel/in_app", model.TenantDelivery, 4),
 	})
 	var got []string
 	for _, c := range list.Channels {
@@ -379,8 +380,45 @@ func TestListOfChannels(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(c.Name, " ", kind, " ", c.State, " ", c.Pending))
 	}
-	if diff := cmp.Diff([]string{"former - not_configured 3", "in_app in_app active 0", "mail email paused 2"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"bell in_app active 0", "former - not_configured 3", "in_app - not_configured 4", "mail email paused 2"}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestPagesOfUserMessagesAreBoundedInBytes reads 40 messages page by page.
+func TestPagesOfUserMessagesAreBoundedInBytes(t *testing.T) {
+	for _, c := range []struct{ long, limit, first int }{
+		{100, 500, 40}, {100, 40, 40}, {100, 39, 39}, {100, 16, 16}, {100, 1, 1},
+		{1 << 20, 500, 3}, {1 << 20, 2, 2}, {1<<20 - 1, 500, 4}, {maxMessages + 1, 500, 1}, {200_000, 40, 20},
+	} {
+		config, _ := testConfig(brokenStore{})
+		deliveries := newFakeDeliveries()
+		deliveries.long, config.Deliveries = c.long, deliveries
+		h := New(config)
+		seen, after := 0, "0"
+		for pages := 0; ; pages++ {
+			rec := request(t, h, "GET", fmt.Sprintf("/v1/users/long/messages?limit=%d&after=%s", c.limit, after), nil)
+			var page UserMessageList
+			must(t, json.Unmarshal(rec.Body.Bytes(), &page))
+			if rec.Code != 200 || len(page.Items) == 0 || len(page.Items) > c.limit || pages == 0 && len(page.Items) != c.first {
+				t.Fatalf("%+v: page %d: %d with %d messages", c, pages, rec.Code, len(page.Items))
+			}
+			if rec.Body.Len() > max(maxMessages, c.long)+len(page.Items)*500 {
+				t.Errorf("%+v: page %d has %d bytes", c, pages, rec.Body.Len())
+			}
+			for _, m := range page.Items {
+				if seen++; m.Seq != int64(seen) {
+					t.Fatalf("%+v: message %d comes as the %dth", c, m.Seq, seen)
+				}
+			}
+			if page.NextCursor == nil {
+				break
+			}
+			after = *page.NextCursor
+		}
+		if seen != 40 {
+			t.Errorf("%+v: %d messages", c, seen)
+		}
 	}
 }
 
