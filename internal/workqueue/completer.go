@@ -133,7 +133,7 @@ func (c *completer) run() {
 				continue
 			}
 		}
-		c.write(batch)
+		c.write(batch, true)
 	}
 }
 
@@ -189,13 +189,13 @@ func (c *completer) take() []pendingSettlement {
 }
 
 // write settles the batch, however long that takes. A batch that the store
-// refuses for good is split until the one at fault stands alone.
-func (c *completer) write(batch []pendingSettlement) {
+// refuses for good is split until the one at fault stands alone. certain: no
+// earlier try can have applied any of it.
+func (c *completer) write(batch []pendingSettlement, certain bool) {
 	settlements := make([]model.Settlement, len(batch))
 	for i, s := range batch {
 		settlements[i] = s.Settlement
 	}
-	certain := true
 	pause := settleRetryPause
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), settleCallBound)
@@ -208,17 +208,17 @@ func (c *completer) write(batch []pendingSettlement) {
 			return
 		}
 		c.metrics.storeErrors.WithLabelValues("settle").Inc()
-		certain = false
 		if code := model.CodeOf(err); code != model.CodeUnavailable {
 			if len(batch) > 1 {
-				c.write(batch[:len(batch)/2])
-				c.write(batch[len(batch)/2:])
+				c.write(batch[:len(batch)/2], certain)
+				c.write(batch[len(batch)/2:], certain)
 				return
 			}
-			c.log.Error("an outcome cannot be written; its message stays processing until orphan_after", "seq", batch[0].Seq, "err", err)
+			c.log.Error("an outcome cannot be written; its message stays processing until it is recovered", "seq", batch[0].Seq, "err", err)
 			batch[0].done(false, false)
 			return
 		}
+		certain = false
 		c.log.Warn("outcomes wait for the store", "err", err)
 		select {
 		case <-time.After(pause):

@@ -85,7 +85,7 @@ func (r *inOrderRound) step(n int) (taken int, err error) {
 	taken = len(b.left)
 	r.claims++
 	b.execute()
-	if (b.dirty || len(b.left) > 0) && !l.giveBack(b.token) {
+	if (b.dirty || len(b.left) > 0) && !b.giveBackLeft() {
 		r.failed = true // what the claim holds must not be overtaken
 	}
 	return taken, nil
@@ -245,6 +245,21 @@ func (b *batch) group(n int) (quick bool) {
 	}
 	b.settle(outcomes)
 	return quick
+}
+
+// giveBackLeft gives back what has not begun. The claim as a whole only where it
+// holds nothing that may have been sent.
+func (b *batch) giveBackLeft() (ok bool) {
+	if !b.lane.e.running.isLeft(b.token) {
+		return b.lane.giveBack(b.token)
+	}
+	b.lane.floor.lift()
+	left := make([]model.Settlement, len(b.left))
+	for i, w := range b.left {
+		left[i] = notBegun(w)
+	}
+	b.lane.e.completer.settle(left...)
+	return true
 }
 
 // block gives back what is left of the key of w: it may not overtake it.

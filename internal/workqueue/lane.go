@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -216,9 +217,14 @@ func (l *lane) load(works []model.Work) error {
 	if l.q.cfg.Load == nil {
 		return nil
 	}
-	return l.call("load", func(ctx context.Context) error {
+	return l.call("load", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, loadBound)
 		defer cancel()
+		defer func() {
+			if recover() != nil { // what it says may hold what was loaded
+				err = errors.New("a panic while what was claimed was loaded")
+			}
+		}()
 		return l.q.cfg.Load(ctx, works)
 	})
 }
@@ -318,6 +324,9 @@ func (l *lane) outcome(w model.Work, e ended, after func(applied bool)) pendingS
 	s := settlementOf(w, e, l.q.cfg.Policy, l.e.jitter)
 	late := s.Kind == model.SettleSuccess && e.timedOut
 	return pendingSettlement{s, func(applied, certain bool) {
+		if !applied && !certain && l.q.cfg.Policy.Delivers() {
+			l.e.running.leave(w.Token) // it may have been sent: whoever recovers it says that
+		}
 		l.e.running.end(w)
 		if !applied && certain {
 			l.fenced(1)

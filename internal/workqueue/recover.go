@@ -16,10 +16,14 @@ type running struct {
 	seqs   map[model.Seq]model.Token
 	tokens map[model.Token]int // claims in use
 	doubt  map[model.Token]bool
+	// left are claims that are not given back though nobody here uses them: of a
+	// delivery that may have been sent, while its outcome could not be written. It
+	// says whether the last look missed the claim.
+	left map[model.Token]bool
 }
 
 func newRunning() *running {
-	return &running{seqs: map[model.Seq]model.Token{}, tokens: map[model.Token]int{}, doubt: map[model.Token]bool{}}
+	return &running{seqs: map[model.Seq]model.Token{}, tokens: map[model.Token]int{}, doubt: map[model.Token]bool{}, left: map[model.Token]bool{}}
 }
 
 func (r *running) begin(w model.Work) {
@@ -51,6 +55,20 @@ func (r *running) use(t model.Token, n int) {
 	}
 }
 
+// leave keeps a claim from being given back, until the store holds it no more.
+func (r *running) leave(t model.Token) {
+	r.mu.Lock()
+	r.left[t] = false
+	r.mu.Unlock()
+}
+
+func (r *running) isLeft(t model.Token) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, left := r.left[t]
+	return left
+}
+
 // unknown picks, of the claims that the store holds for this instance, those
 // that nobody here uses, now and at the last look: a claim whose call failed
 // though it was committed.
@@ -58,10 +76,12 @@ func (r *running) unknown(claims []model.Claim) []model.Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var stale []model.Claim
-	doubt := map[model.Token]bool{}
+	doubt, held := map[model.Token]bool{}, map[model.Token]bool{}
 	for _, c := range claims {
+		held[c.Token] = true
+		_, left := r.left[c.Token]
 		switch {
-		case r.tokens[c.Token] > 0:
+		case left || r.tokens[c.Token] > 0:
 		case r.doubt[c.Token]:
 			stale = append(stale, c)
 		default:
@@ -69,6 +89,13 @@ func (r *running) unknown(claims []model.Claim) []model.Claim {
 		}
 	}
 	r.doubt = doubt
+	for t, missed := range r.left {
+		if missed && !held[t] { // twice: the first look may be older than the claim
+			delete(r.left, t)
+			continue
+		}
+		r.left[t] = !held[t]
+	}
 	return stale
 }
 

@@ -199,6 +199,7 @@ type spyStore struct {
 	down     atomic.Bool
 	lookDown atomic.Bool  // DueWork alone
 	swallow  atomic.Int64 // how many claims are made, and then said to have failed
+	refuse   atomic.Int64 // how many settlings are refused for good
 }
 
 var errDown = &model.Error{Code: model.CodeUnavailable, Op: "test", Err: errors.New("down")}
@@ -255,6 +256,9 @@ func (s *spyStore) Beat(ctx context.Context, p model.HeartbeatParams) (model.Hea
 func (s *spyStore) Settle(ctx context.Context, settlements []model.Settlement) ([]bool, error) {
 	if err := s.check(); err != nil {
 		return nil, err
+	}
+	if s.refuse.Add(-1) >= 0 {
+		return nil, &model.Error{Code: model.CodeInternal, Op: "test", Err: errors.New("refused")}
 	}
 	return s.Store.Settle(ctx, settlements)
 }
