@@ -17,8 +17,10 @@ import (
 
 // Options say how a Client calls. The zero value works.
 type Options struct {
-	HTTPClient *http.Client // default: one of its own, that waits 30 s for an answer
-	UserAgent  string       // default: "posthouse-client"
+	// HTTPClient makes the calls. Where the server answers a redirect, only what is
+	// read (GET) follows it. Default: one of its own, that waits 30 s for an answer.
+	HTTPClient *http.Client
+	UserAgent  string // default: "posthouse-client"
 	// Actor is who the audit log names for what an operator does; at most 64
 	// printable characters. Default: the server says "api".
 	Actor string
@@ -41,6 +43,7 @@ const (
 	defaultTimeout  = 30 * time.Second
 	firstWait       = 200 * time.Millisecond
 	maxAnswer       = 32 << 20 // bytes
+	maxRedirects    = 10
 )
 
 // New makes a client of the API at baseURL, the server's admin address:
@@ -56,6 +59,7 @@ func New(baseURL string, o Options) (*Client, error) {
 	if o.HTTPClient == nil {
 		o.HTTPClient = &http.Client{Timeout: defaultTimeout}
 	}
+	o.HTTPClient = stayingHere(o.HTTPClient)
 	if o.UserAgent == "" {
 		o.UserAgent = "posthouse-client"
 	}
@@ -67,6 +71,28 @@ func New(baseURL string, o Options) (*Client, error) {
 	}
 	return &Client{base: base, o: o}, nil
 }
+
+// stayingHere is c, but that what is written is sent nowhere else: a redirect
+// would carry addresses and variables to another server, or turn the request
+// into one that only reads.
+func stayingHere(c *http.Client) *http.Client {
+	own := *c
+	own.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		if via[0].Method != http.MethodGet {
+			return http.ErrUseLastResponse
+		}
+		if c.CheckRedirect != nil {
+			return c.CheckRedirect(next, via)
+		}
+		if len(via) >= maxRedirects {
+			return errTooManyRedirects
+		}
+		return nil
+	}
+	return &own
+}
+
+var errTooManyRedirects = errors.New("redirected too often")
 
 // call is one request and where its answer goes.
 type call struct {
@@ -130,6 +156,9 @@ func (c *Client) once(ctx context.Context, r call, body []byte) *Error {
 	if len(text) > maxAnswer {
 		return &Error{Code: Internal, Status: response.StatusCode, Detail: "the answer is too long"}
 	}
+	if response.StatusCode >= 300 && response.StatusCode <= 399 {
+		return redirected(response)
+	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		e := errorOf(response.StatusCode, response.Header, text)
 		e.Unknown = r.method != http.MethodGet && !r.again && response.StatusCode >= http.StatusInternalServerError
@@ -142,6 +171,19 @@ func (c *Client) once(ctx context.Context, r call, body []byte) *Error {
 		return &Error{Code: Internal, Status: response.StatusCode, Detail: "the answer is not the JSON that was expected", cause: err}
 	}
 	return nil
+}
+
+// redirected is the error of a call that the server sent elsewhere. Of where it
+// names the scheme and the host alone.
+func redirected(response *http.Response) *Error {
+	where := "another address"
+	if to, err := response.Location(); err == nil && to.Host != "" {
+		where = to.Scheme + "://" + to.Host
+	}
+	return &Error{
+		Code: Invalid, Status: response.StatusCode,
+		Detail: fmt.Sprintf("the server answered %d and points to %s; nothing was done: give the client the address of the API itself", response.StatusCode, where),
+	}
 }
 
 func (c *Client) request(ctx context.Context, r call, body []byte) (*http.Request, error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,7 +37,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	head, text, _ := strings.Cut(next, "|")
 	status, line, _ := strings.Cut(head, " ")
-	rec := &http.Response{StatusCode: map[string]int{"200": 200, "202": 202, "207": 207, "404": 404, "409": 409, "422": 422, "429": 429, "500": 500, "502": 502, "503": 503}[status],
+	rec := &http.Response{StatusCode: map[string]int{"200": 200, "202": 202, "207": 207, "301": 301, "302": 302, "303": 303, "307": 307, "308": 308, "404": 404, "409": 409, "422": 422, "429": 429, "500": 500, "502": 502, "503": 503}[status],
 		Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: io.NopCloser(strings.NewReader(text))}
 	if name, value, ok := strings.Cut(line, ": "); ok {
 		rec.Header.Set(name, value)
@@ -138,6 +139,97 @@ func TestOperatorActionsAreNotTriedAgain(t *testing.T) {
 	}
 }
 
+// TestWritesFollowNoRedirect: neither with their body to another server, nor as
+// another request without it.
+func TestWritesFollowNoRedirect(t *testing.T) {
+	ctx := t.Context()
+	calls := map[string]func(*Client) error{
+		"notify": func(c *Client) error { _, err := c.Notify(ctx, Notification{IdempotencyKey: "k"}); return err },
+		"batch":  func(c *Client) error { _, err := c.NotifyBatch(ctx, make([]Notification, 1)); return err },
+		"cancel": func(c *Client) error { _, err := c.Cancel(ctx, "n", "r"); return err },
+		"replay": func(c *Client) error { _, err := c.Replay(ctx, "d", ReplayParams{Reason: "r"}); return err },
+		"test":   func(c *Client) error { _, err := c.Test(ctx, "mail", "a@example.com"); return err },
+	}
+	for name, do := range calls {
+		for _, status := range []string{"301", "302", "303", "307", "308"} {
+			a := &answers{list: []string{status + " Location: https://elsewhere.example/secret-path?x=secret|{}", "200|" + receipt}}
+			err := do(clientOf(t, a, Options{}))
+			e, ok := errors.AsType[*Error](err)
+			if !ok || len(a.asked) != 1 || e.Code != Invalid || strconv.Itoa(e.Status) != status || e.Unknown {
+				t.Errorf("%s answered %s: %d requests, %+v", name, status, len(a.asked), err)
+				continue
+			}
+			if !strings.Contains(e.Error(), "points to https://elsewhere.example;") || strings.Contains(e.Error(), "secret") {
+				t.Error(e)
+			}
+		}
+	}
+	t.Run("a redirect to nowhere is one", func(t *testing.T) {
+		a := &answers{list: []string{"307|{}"}}
+		_, err := clientOf(t, a, Options{}).Notify(ctx, Notification{})
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != Invalid || e.Status != 307 {
+			t.Errorf("%+v", err)
+		}
+	})
+	t.Run("what is read follows, as the caller's HTTP client does", func(t *testing.T) {
+		a := &answers{list: []string{"307 Location: /v1/other|{}", `200|{"id":"n1"}`}}
+		if d, err := clientOf(t, a, Options{}).Notification(ctx, "n"); err != nil || d.ID != "n1" || len(a.asked) != 2 {
+			t.Errorf("%+v %v", d, err)
+		}
+		a = &answers{list: []string{"307 Location: /v1/other|{}"}}
+		if _, err := clientOf(t, a, Options{Attempts: 1}).Notification(ctx, "n"); !errors.Is(err, errTooManyRedirects) || len(a.asked) != maxRedirects {
+			t.Errorf("%v after %d", err, len(a.asked))
+		}
+		a.asked = nil
+		own := &http.Client{Transport: a, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c, err := New("http://posthouse.internal:8081/", Options{HTTPClient: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Notification(ctx, "n"); err == nil || len(a.asked) != 1 {
+			t.Errorf("%v after %d", err, len(a.asked))
+		}
+	})
+}
+
+// TestAnEmptyListOfIDsIsSent: the server refuses it, and it must not become a
+// choice of all.
+func TestAnEmptyListOfIDsIsSent(t *testing.T) {
+	for want, ids := range map[string][]string{`{"status":"DEAD"}`: nil, `{"status":"DEAD","ids":[]}`: {}} {
+		a := &answers{list: []string{"200|{}"}}
+		if _, err := clientOf(t, a, Options{}).ReplayMany(t.Context(), BulkReplay{IDs: ids, Status: DeliveryDead, Reason: "r"}); err != nil || !strings.Contains(a.asked[0], `{"filter":`+want+`,`) {
+			t.Errorf("%v %s", err, a.asked)
+		}
+	}
+}
+
+func TestUserMessagesTakeAsManyCallsAsTheyNeed(t *testing.T) {
+	pages := []string{`200|{"items":[{"seq":1},{"seq":2}],"next_cursor":"2"}`, `200|{"items":[{"seq":3}],"next_cursor":"3"}`, `200|{"items":[{"seq":4}],"next_cursor":null}`}
+	for _, c := range []struct {
+		limit, want int
+		queries     []string
+	}{
+		{0, 4, []string{"", "?after=2&limit=48", "?after=3&limit=47"}},
+		{3, 3, []string{"?limit=3", "?after=2&limit=1"}},
+		{2, 2, []string{"?limit=2"}},
+	} {
+		a := &answers{list: pages}
+		list, err := clientOf(t, a, Options{}).UserMessages(t.Context(), "u", 0, c.limit)
+		if err != nil || len(list) != c.want || len(a.asked) != len(c.queries) {
+			t.Fatalf("%d: %v %v by %q", c.limit, list, err, a.asked)
+		}
+		for i, query := range c.queries {
+			if a.asked[i] != "GET /v1/users/u/messages"+query {
+				t.Errorf("%d: %s, want %s", c.limit, a.asked[i], query)
+			}
+		}
+	}
+	a := &answers{list: []string{pages[0], "404|{}"}}
+	if list, err := clientOf(t, a, Options{}).UserMessages(t.Context(), "u", 0, 0); err == nil || len(list) != 2 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	a := &answers{list: []string{`422|{"title":"Unprocessable Entity","status":422,"code":"invalid","detail":"The request is wrong.","errors":[{"location":"body.variables.title","message":"is missing"},{"location":"query.limit","message":"expected 1"}]}`, "422|<html>", ""}}
 	c := clientOf(t, a, Options{Attempts: 1})
@@ -146,6 +238,9 @@ func TestErrors(t *testing.T) {
 	want := []FieldError{{"variables.title", "is missing"}, {"query.limit", "expected 1"}}
 	if e.Status != 422 || !reflect.DeepEqual(e.Fields, want) || e.Error() != "The request is wrong: variables.title: is missing; query.limit: expected 1" {
 		t.Errorf("%+v", e)
+	}
+	if e := (&Error{Detail: "no.", Fields: []FieldError{{"a", "is missing"}, {"", "there are more"}}}); e.Error() != "no: a: is missing; there are more" {
+		t.Error(e)
 	}
 	_, err = c.Notify(t.Context(), Notification{})
 	if e, _ := errors.AsType[*Error](err); e.Code != Invalid || !strings.Contains(e.Error(), "422") {

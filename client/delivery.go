@@ -162,7 +162,7 @@ func (c *Client) Replay(ctx context.Context, id string, p ReplayParams) (ChangeR
 // BulkReplay chooses deliveries to be sent again: by their ids alone, or by a
 // status and, where set, a channel and a window.
 type BulkReplay struct {
-	IDs []string // at most 500
+	IDs []string // at most 500; an empty list that is not nil is refused
 
 	Status   DeliveryStatus
 	Channel  string
@@ -192,7 +192,7 @@ func (c *Client) ReplayMany(ctx context.Context, p BulkReplay) (BulkReplayResult
 		Channel string         `json:"channel,omitempty"`
 		From    time.Time      `json:"from,omitzero"`
 		To      time.Time      `json:"to,omitzero"`
-		IDs     []string       `json:"ids,omitempty"`
+		IDs     []string       `json:"ids,omitzero"` // an empty list is refused, and does not choose all
 	}
 	body := struct {
 		Filter filter `json:"filter"`

@@ -103,7 +103,7 @@ type Error struct {
 
 // FieldError is one fault of a request. It never holds the value.
 type FieldError struct {
-	Field   string // such as "recipient.email" or "variables.title"; "query.limit" in a query
+	Field   string // such as "recipient.email" or "variables.title"; "query.limit" in a query; "" of the request as a whole
 	Problem string
 }
 
@@ -115,7 +115,11 @@ func (e *Error) Error() string {
 		if i == 0 {
 			separator = ": "
 		}
-		fmt.Fprintf(&b, "%s%s: %s", separator, f.Field, f.Problem)
+		b.WriteString(separator)
+		if f.Field != "" {
+			b.WriteString(f.Field + ": ")
+		}
+		b.WriteString(f.Problem)
 	}
 	if e.Unknown {
 		b.WriteString(" (whether it was done is not known; look before you ask again)")

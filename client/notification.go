@@ -252,14 +252,29 @@ type UserMessage struct {
 }
 
 // UserMessages lists a user's messages with a Seq above after, ascending, at most
-// limit (0: 50, at most 500).
+// limit (0: 50, at most 500). Where there are fewer, nothing follows for now. Long
+// messages take several calls; where one fails, those of the calls before are
+// returned with the error.
 func (c *Client) UserMessages(ctx context.Context, user string, after int64, limit int) ([]UserMessage, error) {
-	var page struct {
-		Items []UserMessage `json:"items"`
+	const defaultLimit = 50
+	var all []UserMessage
+	for {
+		var page struct {
+			Items      []UserMessage `json:"items"`
+			NextCursor string        `json:"next_cursor"`
+		}
+		query := url.Values{}
+		setInt(query, "after", after)
+		setInt(query, "limit", int64(limit))
+		if err := c.do(ctx, call{method: http.MethodGet, path: "/users/" + url.PathEscape(user) + "/messages", query: query, answer: &page, again: true}); err != nil {
+			return all, err
+		}
+		if all = append(all, page.Items...); limit == 0 {
+			limit = defaultLimit
+		}
+		if limit -= len(page.Items); limit <= 0 || page.NextCursor == "" || len(page.Items) == 0 {
+			return all, nil
+		}
+		after = page.Items[len(page.Items)-1].Seq
 	}
-	query := url.Values{}
-	setInt(query, "after", after)
-	setInt(query, "limit", int64(limit))
-	err := c.do(ctx, call{method: http.MethodGet, path: "/users/" + url.PathEscape(user) + "/messages", query: query, answer: &page, again: true})
-	return page.Items, err
 }
