@@ -72,10 +72,14 @@ func (s *Store) CancelRequest(ctx context.Context, id uuid.UUID, audit model.Aud
 // expire cancels deliveries whose time has passed, $1 at most. What is being
 // worked on stays, and what somebody has locked; what is not waiting any more is
 // forgotten. It says how many were cancelled, and how many looked at.
+//
+// A replay may be committed after this statement's snapshot, in which its delivery
+// has ended, and before its locks. It makes a version of the row in another place,
+// which is left alone.
 const expire = `WITH clock AS MATERIALIZED (
 		SELECT ` + now + ` AS t
 	), passed AS MATERIALIZED (
-		SELECT e.expires_at, e.seq, w.state FROM posthouse_expiry e
+		SELECT e.expires_at, e.seq, e.ctid AS place, w.state FROM posthouse_expiry e
 		LEFT JOIN LATERAL (SELECT state FROM posthouse_work WHERE seq = e.seq OFFSET 0) w ON true
 		WHERE e.expires_at <= (SELECT t FROM clock) AND w.state IS DISTINCT FROM 1
 		ORDER BY e.expires_at, e.seq LIMIT $1 FOR UPDATE OF e SKIP LOCKED
@@ -85,7 +89,7 @@ const expire = `WITH clock AS MATERIALIZED (
 			ORDER BY seq FOR UPDATE SKIP LOCKED)) AND state + 0 = 0
 		RETURNING seq
 	), forgotten AS (
-		DELETE FROM posthouse_expiry e USING passed p WHERE e.expires_at = p.expires_at AND e.seq = p.seq
+		DELETE FROM posthouse_expiry e USING passed p WHERE e.expires_at = p.expires_at AND e.seq = p.seq AND e.ctid = p.place
 		AND (p.state IS DISTINCT FROM 0 OR p.seq IN (SELECT seq FROM cancelled))
 	)
 	SELECT (SELECT count(*) FROM cancelled), (SELECT count(*) FROM passed)`
