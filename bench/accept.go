@@ -115,6 +115,8 @@ type accepted struct {
 	perSecond float64
 	batch     float64       // notifications in a transaction, on average
 	cpu       time.Duration // of this process, per notification
+	// databaseCPU is that of the database's processes, per notification.
+	databaseCPU time.Duration
 }
 
 // accept has so many callers submit notifications all the time, first to warm up
@@ -139,6 +141,10 @@ func (b *bench) accept(ctx context.Context, db *database, callers int, profile s
 		}
 		defer pprof.StopCPUProfile()
 	}
+	databaseCPU, err := db.backendCPU(ctx)
+	if err != nil {
+		return a, err
+	}
 	calls, rows, cpu, began := c.store.calls.Load(), c.store.rows.Load(), ownCPU(), time.Now()
 	n, err := c.submit(ctx, callers, b.duration)
 	if err != nil {
@@ -146,6 +152,11 @@ func (b *bench) accept(ctx context.Context, db *database, callers int, profile s
 	}
 	took := time.Since(began)
 	a.perSecond, a.cpu = float64(n)/took.Seconds(), (ownCPU()-cpu)/time.Duration(n)
+	afterwards, err := db.backendCPU(ctx)
+	if err != nil {
+		return a, err
+	}
+	a.databaseCPU = (afterwards - databaseCPU) / time.Duration(n)
 	a.batch = float64(c.store.rows.Load()-rows) / float64(c.store.calls.Load()-calls)
 	return a, db.holds(ctx, c.next.Load())
 }

@@ -39,8 +39,8 @@ type notified struct {
 // acceptRound is one round, by the numbers of callers.
 type acceptRound struct {
 	accepted []accepted
-	inserted []float64 // notifications a second, by pgbench
-	batch    int       // of pgbench's: as many as the best had on average
+	inserted []inserted // by pgbench
+	batch    int        // of pgbench's: as many as the best had on average
 	bytes    [2]float64
 }
 
@@ -49,7 +49,11 @@ func (r acceptRound) best() accepted {
 	return slices.MaxFunc(r.accepted, func(a, b accepted) int { return int(a.perSecond - b.perSecond) })
 }
 
-func (r acceptRound) ofPgbench() float64 { return r.best().perSecond / slices.Max(r.inserted) }
+func (r acceptRound) bestInserted() inserted {
+	return slices.MaxFunc(r.inserted, func(a, b inserted) int { return int(a.perSecond - b.perSecond) })
+}
+
+func (r acceptRound) ofPgbench() float64 { return r.best().perSecond / r.bestInserted().perSecond }
 
 func (b *bench) postgres() *engine {
 	return b.engines[slices.IndexFunc(b.engines, func(e *engine) bool { return e.name == "postgres" })]
@@ -63,7 +67,7 @@ func (b *bench) measureNotifications(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", nameAccept, err)
 			}
 			b.notified.rounds = append(b.notified.rounds, r)
-			b.tell("round %d/%d  %-17s %8.0f a second, pgbench %.0f: %.2f", i+1, b.rounds, nameAccept, r.best().perSecond, slices.Max(r.inserted), r.ofPgbench())
+			b.tell("round %d/%d  %-17s %8.0f a second, pgbench %.0f: %.2f", i+1, b.rounds, nameAccept, r.best().perSecond, r.bestInserted().perSecond, r.ofPgbench())
 		}
 		if b.wants(nameAcceptHTTP) {
 			l, err := b.acceptHTTP(ctx)
@@ -121,11 +125,11 @@ func (b *bench) acceptRound(ctx context.Context, first bool) (r acceptRound, err
 		if err := b.calmDown(ctx, db); err != nil {
 			return r, err
 		}
-		perSecond, err := b.pgbench(ctx, db, s, n, r.batch)
+		in, err := b.pgbench(ctx, db, s, n, r.batch)
 		if err != nil {
 			return r, err
 		}
-		r.inserted = append(r.inserted, perSecond)
+		r.inserted = append(r.inserted, in)
 	}
 	r.bytes[1], err = db.bytesEach(ctx)
 	return r, err
@@ -198,7 +202,9 @@ type acceptFigures struct {
 	Accepted  []float64 `json:"accepted_per_second"`
 	Batches   []float64 `json:"notifications_in_a_transaction"`
 	CPU       []float64 `json:"process_cpu_us_per_notification"`
+	BackCPU   []float64 `json:"database_cpu_us_per_notification"`
 	Inserted  []float64 `json:"pgbench_inserted_per_second"`
+	InsertCPU []float64 `json:"pgbench_database_cpu_us_per_notification"`
 	OfPgbench float64   `json:"of_pgbench"`
 	Rounds    []float64 `json:"rounds_of_pgbench"`
 	Bytes     []float64 `json:"bytes_per_notification"` // the product's, and pgbench's
@@ -222,8 +228,10 @@ func (n *notified) acceptFigures() *acceptFigures {
 	for i := range callers {
 		f.Accepted = append(f.Accepted, medianOf(func(r acceptRound) float64 { return r.accepted[i].perSecond }))
 		f.Batches = append(f.Batches, medianOf(func(r acceptRound) float64 { return r.accepted[i].batch }))
-		f.CPU = append(f.CPU, medianOf(func(r acceptRound) float64 { return float64(r.accepted[i].cpu) / float64(time.Microsecond) }))
-		f.Inserted = append(f.Inserted, medianOf(func(r acceptRound) float64 { return r.inserted[i] }))
+		f.CPU = append(f.CPU, medianOf(func(r acceptRound) float64 { return inMicroseconds(r.accepted[i].cpu) }))
+		f.BackCPU = append(f.BackCPU, medianOf(func(r acceptRound) float64 { return inMicroseconds(r.accepted[i].databaseCPU) }))
+		f.Inserted = append(f.Inserted, medianOf(func(r acceptRound) float64 { return r.inserted[i].perSecond }))
+		f.InsertCPU = append(f.InsertCPU, medianOf(func(r acceptRound) float64 { return inMicroseconds(r.inserted[i].databaseCPU) }))
 	}
 	for i := range 2 {
 		f.Bytes = append(f.Bytes, medianOf(func(r acceptRound) float64 { return r.bytes[i] }))
@@ -247,10 +255,10 @@ func (b *bench) sentFigures() *sentFigures {
 func printNotifications(out io.Writer, f figures) {
 	if a := f.Accept; a != nil {
 		fmt.Fprintf(out, "(h) accepted notifications a second, 2 deliveries each, on PostgreSQL, beside pgbench inserting the same rows\n\n")
-		const columns = "%-20s %9s %9s %9s %9s\n"
-		fmt.Fprintf(out, columns, "callers/connections", "accepted", "at once", "cpu µs", "pgbench")
+		const columns = "%-20s %9s %9s %9s %9s %9s %9s\n"
+		fmt.Fprintf(out, columns, "callers/connections", "accepted", "at once", "cpu µs", "db cpu µs", "pgbench", "db cpu µs")
 		for i, n := range a.Callers {
-			fmt.Fprintf(out, columns, fmt.Sprint(n), number(a.Accepted[i], 0), number(a.Batches[i], 1), number(a.CPU[i], 0), number(a.Inserted[i], 0))
+			fmt.Fprintf(out, columns, fmt.Sprint(n), number(a.Accepted[i], 0), number(a.Batches[i], 1), number(a.CPU[i], 0), number(a.BackCPU[i], 0), number(a.Inserted[i], 0), number(a.InsertCPU[i], 0))
 		}
 		fmt.Fprintf(out, "\nBest against best, within a round: %.2f; a notification takes %.0f B here and %.0f B there.\n", a.OfPgbench, a.Bytes[0], a.Bytes[1])
 	}

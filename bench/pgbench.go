@@ -139,38 +139,78 @@ COMMIT;
 	return b.String()
 }
 
+// backendCPU is how much processor the processes have used that serve the
+// database now; 0 where the server runs elsewhere. What writes the log and
+// checkpoints is not in it.
+func (d *database) backendCPU(ctx context.Context) (cpu time.Duration, err error) {
+	err = d.ask(d.url, func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }() // Err tells
+		for rows.Next() {
+			var pid int
+			if err := rows.Scan(&pid); err != nil {
+				return err
+			}
+			cpu += processCPU(pid)
+		}
+		return rows.Err()
+	})
+	return cpu, err
+}
+
 var pgbenchRate = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)`)
 
-// pgbench inserts copies of a sample into the tables of db, and returns how many
-// notifications that is per second.
-func (b *bench) pgbench(ctx context.Context, db *database, s sample, clients, batch int) (perSecond float64, err error) {
+// inserted is one measurement of pgbench.
+type inserted struct {
+	perSecond   float64       // notifications
+	databaseCPU time.Duration // per notification; as it was shortly before the end
+}
+
+// pgbench inserts copies of a sample into the tables of db.
+func (b *bench) pgbench(ctx context.Context, db *database, s sample, clients, batch int) (in inserted, err error) {
 	path := filepath.Join(b.work, "notifications.sql")
 	if err := os.WriteFile(path, []byte(s.script(batch)), 0o600); err != nil {
-		return 0, fmt.Errorf("write pgbench's script: %w", err)
+		return in, fmt.Errorf("write pgbench's script: %w", err)
 	}
+	var cpu time.Duration
+	var after time.Duration // since when
 	for i, duration := range []time.Duration{b.warmUp, b.duration} {
 		// Numbers begin where none of the warm-up is.
 		cmd := exec.CommandContext(ctx, b.pgbenchPath, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(clients, b.machine.Cores)), //nolint:gosec // the load generator, with our own numbers
 			"-T", strconv.Itoa(int(duration.Round(time.Second).Seconds())), "-D", "n="+strconv.Itoa(i*100_000), "-f", path, db.url)
+		began, looked := time.Now(), make(chan error, 1)
+		time.AfterFunc(duration*9/10, func() {
+			var err error
+			cpu, err = db.backendCPU(ctx)
+			after = time.Since(began)
+			looked <- err
+		})
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
+		if err = errors.Join(err, <-looked); err != nil {
+			return in, fmt.Errorf("pgbench: %w\n%s", err, out)
+		}
+		if i == 0 {
+			continue
 		}
 		m := pgbenchRate.FindSubmatch(out)
 		if m == nil {
-			return 0, fmt.Errorf("pgbench printed no result\n%s", out)
+			return in, fmt.Errorf("pgbench printed no result\n%s", out)
 		}
 		rate, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
-			return 0, fmt.Errorf("pgbench printed %q transactions a second", m[1])
+			return in, fmt.Errorf("pgbench printed %q transactions a second", m[1])
 		}
-		perSecond = rate * float64(batch)
+		in.perSecond = rate * float64(batch)
+		in.databaseCPU = time.Duration(float64(cpu) / (after.Seconds() * in.perSecond))
 	}
 	n, err := db.count(ctx, "posthouse_request")
 	if err != nil {
-		return 0, err
+		return in, err
 	}
-	return perSecond, db.holds(ctx, n)
+	return in, db.holds(ctx, n)
 }
 
 // empty leaves the tables as they were before the first notification.

@@ -255,6 +255,7 @@ func quantile(values []time.Duration, percent float64) time.Duration {
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func milliseconds(d time.Duration) string    { return fmt.Sprintf("%.1f", inMilliseconds(d)) }
 func seconds(d time.Duration) string         { return fmt.Sprintf("%.2f", d.Seconds()) }
 
