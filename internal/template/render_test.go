@@ -134,6 +134,23 @@ func TestNothingAbsentIsPrinted(t *testing.T) {
 	}
 }
 
+// What the schema makes a text is printed without a check of each output: what was kept, and lacks it all the same, is
+// refused as a whole.
+func TestWhatMustBeATextIsRefusedWhereItIsNone(t *testing.T) {
+	_, c := textOf(t, `{required: [a], properties: {a: {type: string}}}`, "{{.a}}")
+	for _, kept := range []string{`{}`, `{"a":null}`, `{"a":1}`, `{"a":["x"]}`} {
+		values, err := Join([]byte(kept), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Render(values)
+		mustFail(t, err, "variable a is absent, or no text", "")
+		if r.Text != "" {
+			t.Errorf("%s: rendered as %q", kept, r.Text)
+		}
+	}
+}
+
 func TestFunctions(t *testing.T) {
 	const schema = `{properties: {s: {type: string, default: "Äpfel & Öl"}, n: {type: number, default: 9007199254740993}, l: {type: array, items: {type: [string, number]}, default: [a, 1.10]}, t: {type: string, format: date-time, default: "2026-01-31T23:30:00+01:00"}, d: {type: string, default: "2026-01-31"}, b: {type: boolean, default: true}, o: {additionalProperties: true, default: {z: 1.0, a: "<"}}}}`
 	for text, want := range map[string]string{
