@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,12 +36,19 @@ func (h Harness) property(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newMachine(t, s).run(t) })
 }
 
+// asked are the flags of the command line. They are read before the first of
+// them is set here: what was ever set, and be it back to its default, counts as
+// given from then on.
+var asked = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { names[f.Name] = true })
+	return names
+})
+
 // unlessAsked sets a flag for this test where the command line does not.
 func unlessAsked(t *testing.T, name, value string) {
 	t.Helper()
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
-	if asked {
+	if asked()[name] {
 		return
 	}
 	former := flag.Lookup(name).Value.String()
