@@ -110,7 +110,7 @@ type deliveryReplayCmd struct {
 	Reason  string    `required:"" help:"Why, for the audit log."`
 	Force   bool      `help:"Also what is UNCERTAIN, SUCCEEDED, DELIVERED or CANCELLED: the recipient may get it twice."`
 	Status  string    `help:"All that are FAILED or DEAD; with --force, another status."`
-	Channel string    `help:"With --status: only those of this channel."`
+	Channel *string   `help:"With --status: only those of this channel."`
 	From    time.Time `help:"With --status: only those created at this time or after."`
 	To      time.Time `help:"With --status: only those created before."`
 	DryRun  bool      `help:"Only say what would be done."`
@@ -125,9 +125,15 @@ func (c *deliveryReplayCmd) Run(ctx context.Context) error {
 	if (len(c.IDs) == 0) == (c.Status == "") {
 		return fmt.Errorf("name deliveries by their ids, or choose them with --status")
 	}
+	channel := ""
+	if c.Channel != nil {
+		if channel = *c.Channel; channel == "" {
+			return fmt.Errorf("--channel is empty; leave it out where all channels are meant")
+		}
+	}
 	return c.ask(func(to *client.Client) error {
 		p := client.BulkReplay{
-			IDs: c.IDs, Status: client.DeliveryStatus(strings.ToUpper(c.Status)), Channel: c.Channel, From: c.From, To: c.To,
+			IDs: c.IDs, Status: client.DeliveryStatus(strings.ToUpper(c.Status)), Channel: channel, From: c.From, To: c.To,
 			DryRun: c.DryRun, Reason: c.Reason, Force: c.Force, Limit: 500,
 		}
 		all := client.BulkReplayResult{DryRun: c.DryRun, Results: []client.ChangeResult{}}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -115,34 +114,73 @@ func (c *migrateDownCmd) Run(ctx context.Context) error {
 	return err
 }
 
+// losses says of each version what goes where it is taken back.
+var losses = map[int]string{
+	1: "all messages that were received are lost, with what became of them",
+	2: "no message is lost, but which pushes are duplicates is forgotten, and what order the instances have agreed on",
+	3: "no message is lost that was received, but all notifications are, with their deliveries, what users read in the application and the audit log; " +
+		"what is waiting is not sent, and since the idempotency keys are forgotten, what is submitted again is sent again",
+}
+
+// loss is what goes with a version, also with one of a newer binary.
+func loss(version int) string {
+	what, known := losses[version]
+	if !known {
+		what = "all is lost that is kept in what it brought"
+	}
+	return fmt.Sprintf("without version %d %s", version, what)
+}
+
 // unused refuses a store that was ever served from. An instance registers its
-// sources before anything else, so where there is none, none lives either.
+// sources and channels before anything else, so where there are none, none lives
+// either.
 func unused(ctx context.Context, s app.Store) error {
 	versions, err := s.SchemaStatus(ctx)
 	if err != nil {
 		return err
 	}
-	newest := 0
+	newest, complete := 0, true
 	for _, v := range versions {
 		if v.AppliedAt != 0 {
 			newest = max(newest, v.Version)
+		} else {
+			complete = false
 		}
 	}
-	switch newest {
-	case 0:
+	const mend = "stop every instance, and say --force if that is meant"
+	switch {
+	case newest == 0:
 		return nil
-	case 1: // these tables cannot be read: they are older than this program
-		return errors.New("version 1 is all there is: whatever was received would be lost; stop every instance, and say --force if that is meant")
+	case !complete: // these tables cannot be read
+		return fmt.Errorf("whether this store is in use cannot be told, since its tables are older than this posthouse: %s; %s", loss(newest), mend)
 	}
-	sources, err := s.Sources(ctx)
+	queues, err := s.Sources(ctx)
 	if err != nil {
 		return fmt.Errorf("whether this store is in use cannot be told (--force does it all the same): %w", err)
 	}
-	if len(sources) == 0 {
+	if len(queues) == 0 {
 		return nil
 	}
-	return fmt.Errorf("this store is in use by %s: without version %d no message is lost, but which pushes are duplicates is forgotten, and what order the instances have agreed on; stop every instance, and say --force if that is meant",
-		count(len(sources), "source"), newest)
+	return fmt.Errorf("this store is in use by %s: %s; %s", users(queues), loss(newest), mend)
+}
+
+// users counts sources and channels.
+func users(queues []model.Source) string {
+	var sources, channels int
+	for _, q := range queues {
+		if q.Tenant == model.TenantInbox {
+			sources++
+		} else {
+			channels++
+		}
+	}
+	switch {
+	case channels == 0:
+		return count(sources, "source")
+	case sources == 0:
+		return count(channels, "channel")
+	}
+	return count(sources, "source") + " and " + count(channels, "channel")
 }
 
 // count is a number with its noun.

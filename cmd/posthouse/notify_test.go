@@ -226,6 +226,26 @@ func TestWhichInstance(t *testing.T) {
 	oneLine(t, "nobody there", e, code, "127.0.0.1:1", "a running instance is needed", "--url")
 }
 
+// TestReplayOfWhatWasNotSet: a variable of a shell that is empty must not choose all.
+func TestReplayOfWhatWasNotSet(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--status"},
+		{[]string{"--status", ""}, "--status"},
+		{[]string{"--channel", "mail"}, "--status"},
+		{[]string{"--status", "DEAD", "--channel", ""}, "--channel is empty"},
+		{[]string{"--status", "DEAD", "--from", ""}, "--from"},
+		{[]string{"--status", "DEAD", "--to="}, "--to"},
+	} {
+		args := append([]string{"delivery", "replay", "--reason", "r", "--url", "http://127.0.0.1:1"}, c.args...)
+		if _, e, code := posthouse(t, t.TempDir(), args...); code == 0 || strings.Count(e, "\n") != 1 || !strings.Contains(e, c.want) || strings.Contains(e, "no answer") {
+			t.Errorf("%q: %d %q", c.args, code, e)
+		}
+	}
+}
+
 func TestTemplateCommands(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "templates", "hello")
