@@ -21,6 +21,7 @@ type decoder struct {
 	warnings []Problem
 	at       map[string]position // where each key that was written stands
 	failed   map[string]bool     // keys whose value is not to be gone by
+	read     map[string]text     // each scalar that was written
 	aliases  map[*ast.AliasNode]ast.Node
 	merges   int // how many << have been followed
 }
@@ -246,6 +247,7 @@ func (d *decoder) scalar(path string, node ast.Node, k *key, v reflect.Value) {
 	if (k.check == "store" || k.check == "redis") && hasLiteralPassword(raw) {
 		complaints = append(complaints, literalPassword(k.check))
 	}
+	d.read[path] = t
 	for _, c := range complaints {
 		d.fail(path, c.message, c.fix)
 	}

@@ -76,6 +76,7 @@ func testParams(text string) ParseParams {
 			return nil
 		},
 		CheckValue: testCompiler, CheckPolicy: testCompiler, CheckAnswer: testCompiler, CheckAnswerValue: testCompiler,
+		PolicyKinds: testKinds, CheckRequest: testRequest,
 		CheckExpression: func(expression string) error {
 			if strings.Contains(expression, "syntax!") {
 				return errors.New("unexpected token Operator(\"!\") (1:7)\n | " + expression)
@@ -83,6 +84,29 @@ func testParams(text string) ParseParams {
 			return nil
 		},
 	}
+}
+
+func testKinds(condition string) (kinds []string) {
+	for word := range strings.FieldsSeq(condition) {
+		if kind, found := strings.CutPrefix(word, "recipient."); found && kind != "id" {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// testRequest takes all in which "syntax!" does not stand.
+func testRequest(method, url string, headers map[string]string, body string) (faults []RequestFault) {
+	parts := map[string]string{"method": method, "url": url, "body": body}
+	for name, value := range headers {
+		parts["headers."+name] = value
+	}
+	for key, part := range parts {
+		if strings.Contains(part, "syntax!") {
+			faults = append(faults, RequestFault{Key: key, Problem: "does not work", Detail: "1:2: " + part, Mend: "mend it"})
+		}
+	}
+	return faults
 }
 
 func testCompiler(expression string) error {

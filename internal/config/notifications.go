@@ -43,7 +43,8 @@ type Channel struct {
 	// for type: http.
 	OnUncertain OnUncertain `yaml:"on_uncertain" default:"" oneof:"resend hold" example:"hold"`
 
-	// Rate is how many deliveries are begun at most, in each process: 50/s, 600/m or 1000/h. 0/s is no limit.
+	// Rate is how many deliveries are begun at most, by all processes together: 50/s, 600/m or 1000/h. Those that run
+	// divide it among themselves. 0/s is no limit.
 	Rate Rate `yaml:"rate" default:"0/s" example:"50/s"`
 
 	// Concurrency is how many deliveries of the channel a process carries out at once.
@@ -124,14 +125,17 @@ type Request struct {
 	// ${NAME}, or from file:/path: written out they are refused.
 	Headers map[string]Secret `yaml:"headers" names:"header" default:"" check:"requestheader" items:"0 32" example:"{Authorization: \"Bearer ${SMS_TOKEN}\", Idempotency-Key: \"{{.delivery.id}}\"}"`
 
-	// Body is a text/template over .address, .subject, .body, .biz_type, .locale, .delivery.id, .request.id and
-	// .recipient.id. The function json writes a value as JSON, in its quotes: {"to": {{json .address}}}.
+	// Body is a text/template over .address, .subject, .body, .biz_type, .locale, .delivery.id, .request.id, .recipient.id
+	// and .now_ms, the time in milliseconds. In JSON the function json writes a value, in its quotes: {"to": {{json .address}}};
+	// in a form each ends with urlquery, in XML with html: one that is not escaped is refused. Which it is says the
+	// header Content-Type, a fixed text; without one, a body that begins with { or [ is JSON. hmac_sha256_base64 KEY TEXT
+	// signs, as in {{hmac_sha256_base64 "${SMS_KEY}" .body | json}}. A blank body is none.
 	Body Secret `yaml:"body" default:"" check:"requestbody" example:"'{\"to\": {{json .address}}, \"text\": {{json .body}}}'"`
 
 	// ConnectTimeout is how long connecting may take, TLS included.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"3s" min:"100ms" max:"5m"`
 
-	// ReadTimeout is how long the answer may take once the request is written.
+	// ReadTimeout is how long writing the request and reading the answer may take, counted from the connection.
 	ReadTimeout time.Duration `yaml:"read_timeout" default:"5s" min:"100ms" max:"10m"`
 }
 
@@ -151,8 +155,9 @@ type Breaker struct {
 	// Failures is how many transient failures in a row open it: deliveries wait, and no attempt is burned.
 	Failures int `yaml:"failures" default:"5" min:"1" max:"1000"`
 
-	// Cooldown is how long it stays open before one delivery is tried.
-	Cooldown time.Duration `yaml:"cooldown" default:"30s" min:"100ms" max:"24h"`
+	// Cooldown is how long it stays open before one delivery is tried. Each one that fails then doubles the wait, to a
+	// minute at most, or to the cooldown where that is longer.
+	Cooldown time.Duration `yaml:"cooldown" default:"1s" min:"100ms" max:"24h"`
 }
 
 // Policy chooses channels for some notifications.

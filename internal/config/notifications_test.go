@@ -10,7 +10,7 @@ import (
 // channelOf is what a channel is that writes out nothing, stated here apart from the tags, with what a type adds.
 func channelOf(kind ChannelType, more func(*Channel)) Channel {
 	retry := defaultRetry()
-	c := Channel{Type: kind, Concurrency: 8, Breaker: Breaker{Failures: 5, Cooldown: 30 * time.Second}, Retry: &retry}
+	c := Channel{Type: kind, Concurrency: 8, Breaker: Breaker{Failures: 5, Cooldown: time.Second}, Retry: &retry}
 	more(&c)
 	return c
 }

@@ -76,7 +76,9 @@ func (d *decoder) channelPairs(path string, c Channel) {
 		if c.SMTP != nil {
 			d.smtpPairs(smtp, *c.SMTP)
 		}
-	case c.Type == ChannelHTTP && c.Request == nil:
+	case c.Type == ChannelHTTP && c.Request != nil:
+		d.requestPairs(request, *c.Request)
+	case c.Type == ChannelHTTP:
 		if d.sound(request) {
 			d.fail(request, "is missing", `write request: {url: https://sms.example.com/send, body: '{"to": {{json .address}}, "text": {{json .body}}}'}`)
 		}
@@ -162,6 +164,7 @@ func inherit[T any](d *decoder, path string, field *T, value T) {
 func (d *decoder) policyPairs(c *Config) {
 	used := map[string]bool{}
 	last := -1 // the policy that holds for all
+	kinds := c.addressKinds()
 	for i, p := range c.Policies {
 		path := "policies[" + strconv.Itoa(i) + "]"
 		if last >= 0 {
@@ -170,6 +173,7 @@ func (d *decoder) policyPairs(c *Config) {
 		if p.When == "" && last < 0 && d.sound(join(path, "when")) {
 			last = i
 		}
+		d.kindsPair(join(path, "when"), p.When, kinds)
 		d.namesPair(join(path, "send"), p.Send, slices.Sorted(maps.Keys(c.Channels)), "names no channel")
 		// Only what is a channel's name may be shown: send may hold what came from outside.
 		sent := slices.DeleteFunc(slices.Clone(p.Send), func(name string) bool { _, found := c.Channels[name]; return !found })
@@ -188,6 +192,37 @@ func (d *decoder) policyPairs(c *Config) {
 		if !used[name] {
 			d.warn(join("channels", printable(name)), "is sent through by no policy", "")
 		}
+	}
+}
+
+// addressKinds are the kinds of addresses that channels use, in alphabetical order.
+func (c *Config) addressKinds() []string {
+	kinds := map[string]bool{}
+	for _, channel := range c.Channels {
+		if channel.Address != "" {
+			kinds[channel.Address] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+// kindsPair: a condition that asks for an address which no channel uses may be misspelt.
+func (d *decoder) kindsPair(path, when string, known []string) {
+	if when == "" || d.params.PolicyKinds == nil || !d.sound(path) || !d.sound("channels") {
+		return
+	}
+	for _, kind := range d.params.PolicyKinds(when) {
+		if slices.Contains(known, kind) {
+			continue
+		}
+		message, fix := "asks for a kind of address that no channel uses", ""
+		if !d.read[path].outside {
+			message += ": recipient." + printable(kind)
+			if near := closest(kind, known); near != "" {
+				fix = "did you mean recipient." + near + "?"
+			}
+		}
+		d.warn(path, message, fix)
 	}
 }
 

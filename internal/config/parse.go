@@ -40,12 +40,16 @@ type ParseParams struct {
 	// CheckValue does the same for an expression over a push that yields anything.
 	CheckValue func(expression string) error
 
-	// CheckPolicy does the same for a policy's condition.
+	// CheckPolicy does the same for a policy's condition, and PolicyKinds says which kinds of addresses one names.
 	CheckPolicy func(expression string) error
+	PolicyKinds func(expression string) []string
 
 	// CheckAnswer does the same for a condition over a provider's answer, and CheckAnswerValue for an expression over it
 	// that yields a text.
 	CheckAnswer, CheckAnswerValue func(expression string) error
+
+	// CheckRequest says all that is wrong with a provider's request. If nil, its templates are not tested.
+	CheckRequest func(method, url string, headers map[string]string, body string) []RequestFault
 }
 
 // Load reads the file that the parameters name, and then does what [Parse] does.
@@ -81,7 +85,7 @@ func Parse(p ParseParams) (c *Config, problems, warnings []Problem) {
 	if p.ReadFile == nil {
 		p.ReadFile = os.ReadFile
 	}
-	d := &decoder{params: p, at: map[string]position{}, failed: map[string]bool{}, aliases: map[*ast.AliasNode]ast.Node{}}
+	d := &decoder{params: p, at: map[string]position{}, failed: map[string]bool{}, read: map[string]text{}, aliases: map[*ast.AliasNode]ast.Node{}}
 	c = &Config{}
 	setDefaults(reflect.ValueOf(c).Elem())
 

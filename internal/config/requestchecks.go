@@ -1,15 +1,10 @@
 package config
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/mail"
 	"net/url"
 	"regexp"
 	"strings"
-	"text/template"
 )
 
 // nameChecks are the tests that a key's names tag names: of the names in a mapping of texts.
@@ -64,117 +59,89 @@ func checkMailbox(t text) complaint {
 	return complaint{}
 }
 
-// credentialWord finds the names of headers, parameters and members that hold credentials.
-var credentialWord = regexp.MustCompile(`(?i)auth|token|secret|passw|credential|cookie|signature|api[-_]?key|access[-_]?key|^(key|sig|sign|pwd)$`)
-
-// isCredential says whether what is called so holds a credential.
-func isCredential(name string) bool { return credentialWord.MatchString(name) }
-
-// fromOutside says whether a text as it is written takes any of its value from the environment or a file.
-func fromOutside(raw string) bool {
-	return reference.MatchString(raw) || strings.HasPrefix(raw, filePrefix)
-}
-
-// writtenOut is the complaint about a credential that stands in the file.
-func writtenOut(what string) complaint {
-	return complaint{"holds " + what + " written out", "take it from the environment, as ${NAME}, or from file:/path"}
+func checkRequestHeader(t text) complaint {
+	if c := checkLine(t); c.message != "" {
+		return c
+	}
+	if hasCredential(t.raw) {
+		return writtenOut("a credential")
+	}
+	return complaint{}
 }
 
 func checkCredential(t text) complaint {
-	if !fromOutside(t.raw) {
+	if spelledOut(t.raw) {
 		return writtenOut("a credential")
 	}
 	return checkRequestHeader(t)
 }
-
-// webhookPath finds the paths whose last part is what lets one in: those of chat services' incoming webhooks.
-var webhookPath = regexp.MustCompile(`(?i)(^/services/|/hooks?/|/webhooks?/|/bot[0-9]+:)`)
 
 // checkRequestURL tests a provider's URL: as it is written, for credentials, and as it is then, for its form.
 func checkRequestURL(t text) complaint {
 	if c := checkHTTPURL(t); c.message != "" {
 		return c
 	}
-	if c := checkTemplate(t); c.message != "" || strings.HasPrefix(t.raw, filePrefix) {
-		return c
-	}
-	const mark = "from-outside" // stands for what comes from there, so that the rest can be taken apart
-	u, err := url.Parse(reference.ReplaceAllString(t.raw, mark))
-	if err != nil {
-		return complaint{}
-	}
-	for name, values := range u.Query() {
-		for _, value := range values {
-			if isCredential(name) && value != "" && !strings.Contains(value, mark) && !strings.Contains(value, "{{") {
-				return writtenOut("a token")
-			}
-		}
-	}
-	if webhookPath.MatchString(u.Path) && !strings.Contains(u.Path, mark) {
-		last := u.Path[strings.LastIndexByte(u.Path, '/')+1:]
-		if len(last) >= 16 || strings.Contains(u.Path, "/bot") {
-			return writtenOut("a token")
-		}
+	if credentialInURL(t.raw) {
+		return writtenOut("a token")
 	}
 	return complaint{}
 }
 
-func checkRequestHeader(t text) complaint {
-	if c := checkLine(t); c.message != "" {
-		return c
-	}
-	return checkTemplate(t)
-}
-
-// bodyCredential finds members and form fields of a body, with what stands behind them.
-var bodyCredential = regexp.MustCompile(`"([A-Za-z0-9_-]+)"\s*:\s*"([^"]*)"|(?:^|&)([A-Za-z0-9_-]+)=([^&]*)`)
-
 func checkRequestBody(t text) complaint {
-	for _, m := range bodyCredential.FindAllStringSubmatch(t.raw, -1) {
-		name, value := m[1]+m[3], m[2]+m[4]
-		if isCredential(name) && value != "" && !reference.MatchString(value) && !strings.Contains(value, "{{") {
-			return writtenOut("a credential")
+	if credentialInBody(t.raw) || hasCredential(t.raw) {
+		return writtenOut("a credential")
+	}
+	return complaint{}
+}
+
+// RequestFault is what keeps a provider's request from being sent.
+type RequestFault struct {
+	Key     string // of request: method, url, headers.NAME with the name as it was given, or body
+	Problem string // in words that repeat nothing of what was given
+	Detail  string // more of it, in words that may
+	Mend    string // what to do, in words that repeat nothing either; may be empty
+}
+
+// requestPairs has the caller test the request as a whole. What has been reported already is not told again.
+func (d *decoder) requestPairs(path string, r Request) {
+	if d.params.CheckRequest == nil || !d.sound(path) {
+		return
+	}
+	headers := make(map[string]string, len(r.Headers))
+	for name, value := range r.Headers {
+		headers[name] = value.Reveal()
+	}
+	for _, f := range d.params.CheckRequest(r.Method, r.URL.Reveal(), headers, r.Body.Reveal()) {
+		here := join(path, f.Key)
+		if name, isHeader := strings.CutPrefix(f.Key, "headers."); isHeader {
+			here = join(join(path, "headers"), printable(name))
 		}
-	}
-	return checkTemplate(t)
-}
-
-// errNoTemplate is what a template that cannot be tested comes to.
-var errNoTemplate = errors.New("does not work as a template")
-
-// checkTemplate tests a text/template of a request by carrying it out on a sample.
-func checkTemplate(t text) complaint {
-	err := tryTemplate(t.value)
-	if err == nil {
-		return complaint{}
-	}
-	message := errNoTemplate.Error()
-	if !t.outside {
-		_, words, _ := strings.Cut(err.Error(), "template: request:")
-		message += ": " + cut(words, 160)
-	}
-	return complaint{message, "it sees .address, .subject, .body, .biz_type, .locale, .delivery.id, .request.id and .recipient.id, and has the function json"}
-}
-
-func tryTemplate(source string) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errNoTemplate
+		if !d.sound(here) {
+			continue
 		}
-	}()
-	parsed, err := template.New("request").Option("missingkey=error").Funcs(template.FuncMap{"json": sampleJSON}).Parse(source)
-	if err != nil {
-		return fmt.Errorf("parsing: %w", err)
+		message := f.Problem
+		if f.Detail != "" && !d.read[here].outside {
+			message += ": " + cut(f.Detail, 160)
+		}
+		d.fail(here, message, f.Mend)
 	}
-	id := map[string]any{"id": "x"}
-	sample := map[string]any{"address": "x", "subject": "x", "body": "x", "biz_type": "x", "locale": "x", "delivery": id, "request": id, "recipient": id}
-	if err := parsed.Execute(io.Discard, sample); err != nil {
-		return fmt.Errorf("trying: %w", err)
-	}
-	return nil
+	d.clearPair(path, r)
 }
 
-func sampleJSON(value any) (string, error) {
-	text, err := json.Marshal(value)
-	return string(text), err
+// clearPair: credentials do not travel in the clear.
+func (d *decoder) clearPair(path string, r Request) {
+	here := join(path, "url")
+	u, err := url.Parse(r.URL.Reveal())
+	if err != nil || u.Scheme != "http" || isLoopbackHost(u.Hostname()) || !d.sound(here) {
+		return
+	}
+	_, written, found := strings.Cut(d.read[here].raw, "://")
+	behindHost := max(strings.IndexAny(written, "/?"), 0)
+	secret := !found || refers(written[behindHost:]) || d.read[join(path, "body")].outside
+	for name := range r.Headers {
+		secret = secret || isCredential(name) || d.read[join(join(path, "headers"), printable(name))].outside
+	}
+	if secret {
+		d.warn(here, "is http: the request's credentials are sent in the clear", "write https://")
+	}
 }

@@ -132,7 +132,7 @@ func literalPassword(check string) complaint {
 // text and not by url.Parse, since a password's odd characters are just what url.Parse fails on.
 func hasLiteralPassword(raw string) bool {
 	for _, match := range passwordQuery.FindAllStringSubmatch(raw, -1) {
-		if match[2] != "" && !reference.MatchString(match[2]) {
+		if match[2] != "" && !refers(match[2]) {
 			return true
 		}
 	}
@@ -145,7 +145,7 @@ func hasLiteralPassword(raw string) bool {
 		return false
 	}
 	_, password, _ := strings.Cut(rest[:at], ":")
-	return password != "" && !reference.MatchString(password)
+	return password != "" && !refers(password)
 }
 
 func checkOutside(t text) complaint {

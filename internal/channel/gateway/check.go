@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"mime"
 	"net/http"
@@ -25,7 +24,7 @@ type Fault struct {
 	Key     string // "method", "url", "headers.NAME" as it was given, or "body"
 	Problem string // in words that repeat nothing of what was given
 	Detail  string // more of it, in words that may; often empty
-	Mend    string // what to do; may be empty
+	Mend    string // what to do, in words that repeat nothing either; may be empty
 }
 
 // Check says all that is wrong with the request that c describes: method, URL,
@@ -174,8 +173,10 @@ func (c *compiler) compileBody(source, media string) {
 	}
 	if wanted := escapers(media); wanted != nil {
 		if action := unescaped(t, wanted); action != "" {
-			mend := fmt.Sprintf("write {{%s %s}}", wanted[0], strings.Trim(action, "{}"))
-			c.faults = append(c.faults, Fault{Key: "body", Problem: "has a value in " + media + " that is not escaped for it", Detail: action, Mend: mend})
+			c.faults = append(c.faults, Fault{
+				Key: "body", Problem: "has a value that is not escaped for " + media, Detail: action,
+				Mend: "let each end with " + wanted[0] + ", as in {{.body | " + wanted[0] + "}}",
+			})
 			return
 		}
 	}
