@@ -114,7 +114,7 @@ BEGIN;
 `, batch)
 	fmt.Fprintf(&b, `INSERT INTO posthouse_request (seq, accepted_at, not_before, expires_at, secret, cancelled, id, idem_key, content_key, content,
 	biz_type, template, recipient, priority, locale, tags, success, choices, variables)
-	SELECT %s, %s, 0, 0, false, false, %s, convert_to(%s || %s || %s, 'UTF8'), %s, decode('%s', 'hex'), %s, %s, %s, %s, %s, %s, %s, %s, %s FROM %s;
+	SELECT %s, %s, 0, 0, false AS secret, false AS cancelled, %s, convert_to(%s || %s || %s, 'UTF8'), %s, decode('%s', 'hex'), %s, %s, %s, %s, %s, %s, %s, %s, %s FROM %s;
 `, seq, clock, fmt.Sprintf(id, "8000", seq), literal("approval:"), seq, literal(":assignee:v1"), literal(s.contentKey), hex.EncodeToString(s.content),
 		literal(s.bizType), literal(s.template), recipient, literal(s.priority), literal(s.locale), literal(s.tags), literal(s.success), literal(s.choices), literal(s.variables), rows)
 	fmt.Fprintf(&b, `WITH users AS (

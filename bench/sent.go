@@ -133,7 +133,9 @@ func (b *bench) sent(ctx context.Context) (l sentLatency, err error) {
 	go func() { served <- web.Serve(listener) }()
 	defer func() {
 		err = errors.Join(err, web.Close())
-		<-served
+		if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+			err = errors.Join(err, end)
+		}
 	}()
 	_, err = b.with(ctx, b.postgres(), func(ctx context.Context, db *database) (*server, error) {
 		return b.startNotifying(ctx, db, "http://"+listener.Addr().String()+"/texts")
