@@ -30,6 +30,9 @@ func (h Harness) property(t *testing.T) {
 	if testing.Short() || h.FewHistories {
 		checks = propertyChecksShort
 	}
+	if testing.Short() {
+		checks *= 5 // of which rapid tries one in five then
+	}
 	unlessAsked(t, "rapid.checks", strconv.Itoa(checks))
 	unlessAsked(t, "rapid.nofailfile", "true") // the seed is printed
 	s := h.Open(t)
