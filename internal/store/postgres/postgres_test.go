@@ -58,15 +58,27 @@ func TestStore(t *testing.T) { storetest.Run(t, harness(testdb.Postgres)) }
 func TestNotifications(t *testing.T) { storetest.RunNotifications(t, harness(testdb.Postgres)) }
 
 func TestNotificationsBehindAPooler(t *testing.T) {
+	onlyInFull(t)
 	storetest.RunNotifications(t, harness(testdb.PgBouncer))
 }
 
 // TestStoreBehindAPooler is the same suite through a pgbouncer that gives each
 // transaction another connection of the server.
 func TestStoreBehindAPooler(t *testing.T) {
+	onlyInFull(t)
 	h := harness(testdb.PgBouncer)
 	h.FewHistories = true
 	storetest.Run(t, h)
+}
+
+// onlyInFull leaves the suite behind the pooler out with -short: the short form
+// looks for races in this package. The little that only runs behind a pooler is
+// what TestPooler and TestPutWithoutPreparedStatements go through there, too.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("in full only: the same Go code runs without a pooler")
+	}
 }
 
 func open(t testing.TB, cfg Config) *Store {
