@@ -33,9 +33,10 @@
 // Every answer that is not 2xx is a problem document (RFC 9457) with a code
 // from model.Code, or "conflict"; it never repeats a value that was sent, and never shows an
 // internal error, which goes to the log. Lists page by an opaque cursor. Times
-// are RFC 3339 UTC with microseconds; what is absent is null. A body is read
-// strictly: a member that is not known is refused, by name. Values of variables
-// are never shown, and addresses only masked.
+// are RFC 3339 UTC with microseconds; what is absent is null. A body is JSON, and
+// read strictly: a member that is not known is refused, by name, and what narrows
+// a choice must not be empty. At most 50 faults of a request are told. Values of
+// variables are never shown, and addresses only masked.
 //
 // There are no API keys yet: who may reach the address may read everything.
 // The address must therefore be a loopback one, and what a browser could be
