@@ -306,6 +306,10 @@ func (s *Store) ResolveDelivery(ctx context.Context, id uuid.UUID, sent bool, au
 		if d.status != model.DeliveryUncertain {
 			return c.rollback()
 		}
+		if d.erased && !sent {
+			result.Erased = true
+			return c.rollback()
+		}
 		result.Done = true
 		if sent {
 			result.Is = model.DeliverySucceeded

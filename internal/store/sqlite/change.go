@@ -95,31 +95,72 @@ func (s *Store) CancelRequest(ctx context.Context, id uuid.UUID, audit model.Aud
 	return results, nil
 }
 
+// Steps of ExpireDeliveries. How many rows one looks at bounds how long it holds
+// the only writer.
+const (
+	expiryStep  = 250
+	expirySteps = 64
+)
+
+const (
+	// passedExpiries reads past what is processing, which may wait again.
+	passedExpiries = `SELECT e.expires_at, e.delivery FROM posthouse_expiry e LEFT JOIN posthouse_work w ON w.seq = e.delivery
+		WHERE e.expires_at <= ? AND w.state IS NOT 1 ORDER BY e.expires_at, e.delivery LIMIT ?`
+	expireWaiting = `UPDATE posthouse_work SET state = 6, due_at = ?1 WHERE state = 0 AND seq IN (SELECT value ->> 1 FROM json_each(?2))`
+	// forgetEnded: a replay brings them back.
+	forgetEnded = `DELETE FROM posthouse_expiry WHERE (expires_at, delivery) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+		AND NOT EXISTS (SELECT 1 FROM posthouse_work w WHERE w.seq = posthouse_expiry.delivery AND w.state < 2)`
+)
+
 // ExpireDeliveries cancels deliveries that have not begun in time.
 func (s *Store) ExpireDeliveries(ctx context.Context, limit int) (expired int, err error) {
-	err = s.write(ctx, "expire deliveries", func(t *tx) error {
-		n, err := t.exec(`UPDATE posthouse_work SET state = 6, due_at = ?1 WHERE state = 0 AND seq IN (
-			SELECT w.seq FROM posthouse_expiry e CROSS JOIN posthouse_work w ON w.seq = e.delivery AND w.state = 0
-			WHERE e.expires_at <= ?1 ORDER BY e.expires_at, e.delivery LIMIT ?2)`, t.now, limit)
-		if err != nil {
-			return err
+	for range expirySteps {
+		size := min(limit-expired, expiryStep)
+		if size <= 0 {
+			break
 		}
-		expired = int(n)
-		// What has ended is looked at no more. A replay brings it back.
-		_, err = t.exec(`DELETE FROM posthouse_expiry WHERE (expires_at, delivery) IN (
-			SELECT e.expires_at, e.delivery FROM posthouse_expiry e
-			WHERE e.expires_at <= ? AND NOT EXISTS (SELECT 1 FROM posthouse_work w WHERE w.seq = e.delivery AND w.state < 2)
-			ORDER BY e.expires_at, e.delivery LIMIT ?)`, t.now, forgottenExpiries)
-		return err
-	})
-	if err != nil {
-		return 0, err
+		looked, cancelled, err := s.expireSome(ctx, size)
+		expired += cancelled
+		if err != nil || looked < size {
+			return expired, err
+		}
 	}
 	return expired, nil
 }
 
-// forgottenExpiries bounds how many are forgotten by one call.
-const forgottenExpiries = 5000
+// expireSome looks at some deliveries whose time has passed, and cancels those
+// that wait. Which they are it reads beside whoever writes: what has changed since
+// is left alone.
+func (s *Store) expireSome(ctx context.Context, size int) (looked, cancelled int, err error) {
+	const op = "expire deliveries"
+	var passed tuples
+	err = s.read(ctx, op, func(ctx context.Context, snapshot *sql.Tx) error {
+		passed, looked = tuples{}, 0
+		return queries(ctx, snapshot)(func(rows *sql.Rows) error {
+			var at, delivery int64
+			err := rows.Scan(&at, &delivery)
+			passed.add(at, delivery)
+			looked++
+			return err
+		}, passedExpiries, s.clock.now(), size)
+	})
+	if err != nil || looked == 0 {
+		return 0, 0, err
+	}
+	err = s.write(ctx, op, func(t *tx) error {
+		n, err := t.exec(expireWaiting, t.now, passed.String())
+		if err != nil {
+			return err
+		}
+		cancelled = int(n)
+		_, err = t.exec(forgetEnded, passed.String())
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return looked, cancelled, nil
+}
 
 // ReplayDeliveries makes deliveries that have ended pending again.
 func (s *Store) ReplayDeliveries(ctx context.Context, p model.ReplayParams) (results []model.ChangeResult, err error) {
@@ -229,6 +270,11 @@ func (s *Store) ResolveDelivery(ctx context.Context, id uuid.UUID, sent bool, au
 			return err
 		}
 		d := &found[0]
+		if d.status == model.DeliveryUncertain && d.erased && !sent {
+			result = d.result(false, "")
+			result.Erased = true
+			return nil
+		}
 		is, change := model.DeliveryPending, func() (bool, error) { return again(t, d, `state = 5`) }
 		if sent {
 			is, change = model.DeliverySucceeded, func() (bool, error) { return sentAfterAll(t, d) }

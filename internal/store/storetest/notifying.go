@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -65,8 +66,9 @@ type Notifications interface {
 	// is changed, with its former status.
 	ReplayDeliveries(ctx context.Context, p model.ReplayParams) ([]model.ChangeResult, error)
 	// ResolveDelivery ends an UNCERTAIN delivery: sent makes it SUCCEEDED,
-	// otherwise it is PENDING, due now, in the next replay round. An audit record
-	// where it is changed.
+	// otherwise it is PENDING, due now, in the next replay round; that is refused
+	// where the sensitive values are gone (Erased). An audit record where it is
+	// changed.
 	ResolveDelivery(ctx context.Context, id uuid.UUID, sent bool, audit model.Audit) (model.ChangeResult, error)
 
 	// Secrets lists requests above after that have sensitive values, by seq.
@@ -75,6 +77,10 @@ type Notifications interface {
 	// deliveries are all final, and says how many.
 	EraseSecrets(ctx context.Context, requests []model.Seq) (int, error)
 
+	// HoldQueue notes that the provider of a channel wants to be left alone for so
+	// long from now, for all processes to read in Source.HoldFor. It never makes a
+	// hold shorter.
+	HoldQueue(ctx context.Context, queue model.SourceID, wait time.Duration) error
 	// Switch is SetEnabled with an audit record where it changes something, and
 	// says whether it did. The action is "channel.pause" or "channel.resume" for a
 	// channel, the target its name without the prefix. CodeNotFound.

@@ -15,6 +15,7 @@ func secrets(c *center) {
 	c.run("NC-07 sensitive values are erased when the last delivery is final, not before", erasedWhenFinal)
 	c.run("NC-13 what has lost its sensitive values is not replayed", erasedIsNotReplayed)
 	c.run("NC-13 of erasing and replaying at once one holds", erasedOrReplayed)
+	c.run("NC-10 what has lost its sensitive values was sent, or stays uncertain", erasedIsResolved)
 }
 
 // secret is a request with sensitive values.
@@ -187,6 +188,27 @@ func erasedOrReplayed(c *center) {
 			c.end(model.SettleSuccess, c.pickStarted(channel.ID, owner, 1)...)
 		}
 	}
+}
+
+// erasedIsResolved: an uncertain delivery keeps them, unless somebody else has
+// deleted them.
+func erasedIsResolved(c *center) {
+	channel, owner := c.channel(), c.instance()
+	r := c.secret(channel)
+	seq := c.accept(r)[0].Seq
+	id := r.Deliveries[0].ID
+	c.end(model.SettleUncertain, c.pickStarted(channel.ID, owner, 1)...)
+	_, err := c.raw.ExecContext(c.ctx(), fmt.Sprintf(`DELETE FROM posthouse_secret WHERE request = %d`, seq))
+	c.must(err)
+	result, err := c.ResolveDelivery(c.ctx(), id, false, by)
+	c.must(err)
+	c.same("not sent", model.ChangeResult{ID: id, Found: true, Was: model.DeliveryUncertain, Is: model.DeliveryUncertain, Erased: true}, result)
+	if view := c.wantStatus(id, model.DeliveryUncertain); view.Replay != 0 || len(c.records("delivery/"+id.String())) != 0 {
+		c.Errorf("shown as %+v", view)
+	}
+	result, err = c.ResolveDelivery(c.ctx(), id, true, by)
+	c.must(err)
+	c.same("sent", model.ChangeResult{ID: id, Found: true, Done: true, Was: model.DeliveryUncertain, Is: model.DeliverySucceeded}, result)
 }
 
 func templates(c *center) {
