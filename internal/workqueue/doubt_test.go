@@ -137,7 +137,7 @@ func TestDoubtfulLeases(t *testing.T) {
 		})
 	})
 	t.Run("IN-06 what keyed order lets go slowly does not free the lease of serial order", func(t *testing.T) {
-		for range 6 {
+		for range shorter(6, 2) {
 			var inside crowd
 			inBubble(t, func(q *QueueConfig) {
 				keyed(2, false)(q)
@@ -197,7 +197,7 @@ func TestDoubtfulLeases(t *testing.T) {
 		})
 	})
 	t.Run("IN-22 no partition stays without a lane when there are fewer of them than before", func(t *testing.T) {
-		for range 6 {
+		for range shorter(6, 2) {
 			inBubble(t, keyed(64, false), func(t *testing.T, r *rig) {
 				old := r.engine()
 				keyed(16, false)(&r.cfg)

@@ -66,6 +66,14 @@ func (r *rig) untilDone(limit time.Duration) {
 	}
 }
 
+// shorter is a number of rounds: full, or fewer with -short.
+func shorter(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
 func TestKeyed(t *testing.T) {
 	t.Run("IN-22 keys run side by side, each in order, at most one partition at once", func(t *testing.T) {
 		var inside crowd
@@ -133,10 +141,11 @@ func TestKeyed(t *testing.T) {
 				return Result{}
 			}
 		}, func(t *testing.T, r *rig) {
-			bodies := keyedBodies(12, 40)
+			bodies := keyedBodies(12, shorter(40, 12))
 			a := r.engine()
-			for i := range 50 {
-				some := bodies[i*len(bodies)/50 : (i+1)*len(bodies)/50]
+			times := shorter(50, 15)
+			for i := range times {
+				some := bodies[i*len(bodies)/times : (i+1)*len(bodies)/times]
 				r.put(a, some...)
 				b := r.engine()
 				time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
@@ -160,6 +169,9 @@ func TestKeyed(t *testing.T) {
 	t.Run("IN-22 a message that waits for its retry blocks its key alone", func(t *testing.T) {
 		inBubble(t, func(q *QueueConfig) {
 			keyed(4, true)(q)
+			if testing.Short() { // not the minutes of the defaults
+				q.Policy.Backoff = []time.Duration{15 * time.Second}
+			}
 			q.Handler = func(_ context.Context, w model.Work) Result {
 				if string(w.Message.Body) == "k00:000" && w.Attempt() < 4 {
 					return Result{Err: errors.New("not yet")}
@@ -212,7 +224,7 @@ func TestKeyed(t *testing.T) {
 				return Result{}
 			}
 		}, func(t *testing.T, r *rig) {
-			r.put(nil, keyedBodies(20, 15)...)
+			r.put(nil, keyedBodies(20, shorter(15, 5))...)
 			a, b := r.engine(), r.engine()
 			defer a.Stop()
 			defer b.Stop()
