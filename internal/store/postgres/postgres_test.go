@@ -73,7 +73,8 @@ func TestStoreBehindAPooler(t *testing.T) {
 
 // onlyInFull leaves the suite behind the pooler out with -short: the short form
 // looks for races in this package. The little that only runs behind a pooler is
-// what TestPooler and TestPutWithoutPreparedStatements go through there, too.
+// what TestPooler, TestClaimTakesWhatWasMovedMeanwhile and the tests of signals
+// go through there, too, in both forms.
 func onlyInFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
