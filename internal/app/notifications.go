@@ -159,20 +159,9 @@ func (n *notifications) attach(box *inbox.Inbox, p Params) error {
 		return nil
 	}
 	n.engine = box.Engine()
-	var channels []delivery.Channel
-	for _, c := range n.channels {
-		if c.sender == nil {
-			continue
-		}
-		channels = append(channels, delivery.Channel{
-			Name: c.name, Kind: string(c.cfg.Type), Queue: c.queue, Sender: c.sender, Addresses: c.checks, Policy: c.policy,
-			Rate: float64(c.cfg.Rate), Concurrency: c.cfg.Concurrency, BatchSize: n.cfg.Worker.BatchSize,
-			Timeout: attemptTimeout(c.cfg), BreakerAfter: c.cfg.Breaker.Failures, BreakerCooldown: c.cfg.Breaker.Cooldown,
-		})
-	}
 	var err error
 	n.carrier, err = delivery.New(delivery.Config{
-		Store: n.store, Ring: n.cfg.Keys, Channels: channels, Engine: n.engine, Logger: p.Logger, Registerer: p.Registry,
+		Store: n.store, Ring: n.cfg.Keys, Channels: n.carried(), Engine: n.engine, Logger: p.Logger, Registerer: p.Registry,
 	})
 	if err != nil {
 		return err
@@ -183,6 +172,21 @@ func (n *notifications) attach(box *inbox.Inbox, p Params) error {
 		}
 	}
 	return nil
+}
+
+// carried are the channels that have something to send.
+func (n *notifications) carried() (channels []delivery.Channel) {
+	for _, c := range n.channels {
+		if c.sender == nil {
+			continue
+		}
+		channels = append(channels, delivery.Channel{
+			Name: c.name, Kind: string(c.cfg.Type), Queue: c.queue, Sender: c.sender, Addresses: c.checks, Policy: c.policy,
+			Rate: float64(c.cfg.Rate), Concurrency: c.cfg.Concurrency, BatchSize: n.cfg.Worker.BatchSize,
+			Timeout: attemptTimeout(c.cfg), BreakerAfter: c.cfg.Breaker.Failures, BreakerCooldown: c.cfg.Breaker.Cooldown,
+		})
+	}
+	return channels
 }
 
 // attemptTimeout bounds one attempt as a whole: a sender's own time limits come
