@@ -129,8 +129,8 @@ func (c *Center) accept(ctx context.Context, s Submission, now time.Time) (Recei
 }
 
 // refuse answers a submission that cannot be kept now. One that repeats what is
-// kept still gets the first answer: time has passed, or policies, templates'
-// texts or the rules for addresses have changed since.
+// kept still gets the first answer: time has passed, or policies, templates or
+// the rules for addresses have changed since.
 func (c *Center) refuse(ctx context.Context, s *checked, p problems, deadline time.Time) (Receipt, *Error) {
 	invalid := &Error{Code: Invalid, Detail: "the notification cannot be accepted", Fields: p}
 	if !s.comparable {

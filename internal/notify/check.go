@@ -99,33 +99,46 @@ func (c *Center) check(s Submission, p *problems) *checked {
 	_, err := uuid.Parse(s.IdempotencyKey)
 	out.bareUUID = err == nil
 	sound := len(*p) == 0
-	c.checkVariables(p, out)
-	out.comparable = sound && len(*p) == 0
+	if c.checkVariables(p, out) || sound && readVariables(out) {
+		out.comparable = sound
+	}
 	return out
 }
 
 // checkVariables finds the template and checks the variables against it.
-func (c *Center) checkVariables(p *problems, s *checked) {
+func (c *Center) checkVariables(p *problems, s *checked) (ok bool) {
 	if len(s.Template) > model.MaxTemplateCode || s.Template == "" {
 		checkText(p, "template", s.Template, model.MaxTemplateCode)
-		return
+		return false
 	}
 	t, found := c.cfg.Templates.Template(s.Template)
 	if !found {
 		p.add("template", "is not the code of a template")
-		return
+		return false
 	}
 	s.template = t
 	if len(s.Variables) > model.MaxVariables {
 		p.add("variables", "is longer than %d bytes", model.MaxVariables)
-		return
+		return false
 	}
 	values, err := t.Check(s.Variables)
 	if err != nil {
 		addVariableProblems(p, err)
-		return
+		return false
 	}
 	s.values = values
+	return true
+}
+
+// readVariables reads what the template, as it is now, refuses or does not know:
+// enough to tell whether it was accepted before the template was changed.
+func readVariables(s *checked) (ok bool) {
+	if len(s.Variables) > model.MaxVariables {
+		return false
+	}
+	var err error
+	s.values, err = template.Join(s.Variables, nil)
+	return err == nil
 }
 
 func checkText(p *problems, field, value string, most int) {
