@@ -237,7 +237,7 @@ func (f *failure) result(ctx context.Context, known scrub.Scrubber) channel.Resu
 		e := readEnhanced(answer.Msg)
 		class, wait := classify(f.at, answer.Code, e)
 		return channel.Result{
-			Class: class, Code: codeText(answer.Code, e), RetryAfter: wait, OfRecipient: f.at == stageRcpt,
+			Class: class, Code: codeText(answer.Code, e), RetryAfter: wait, OfRecipient: f.at == stageRcpt && class == model.ClassTransient,
 			Text: known.Text(fmt.Sprintf("the mail server answered %d at %s: %s", answer.Code, f.at, answer.Msg)),
 		}
 	}

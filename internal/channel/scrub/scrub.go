@@ -73,12 +73,30 @@ func New(hidden ...string) Scrubber {
 			}
 		}
 		if utf8.RuneCountInString(value) >= word {
-			add(strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "="))
-			add(strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(value)), "="))
+			add(base64.RawStdEncoding.EncodeToString([]byte(value)))
+			add(base64.RawURLEncoding.EncodeToString([]byte(value)))
+			for _, form := range base64Forms(value) {
+				add(form)
+			}
 			add(hex.EncodeToString([]byte(value)))
 		}
 	}
 	return s
+}
+
+// base64Forms are what base64 writes of a value wherever it stands in a longer
+// text: the letters that its own bytes alone decide, at each of the three places
+// in a group.
+func base64Forms(value string) []string {
+	var forms []string
+	for shift := range 3 {
+		padded := append(make([]byte, shift), value...)
+		from, to := (8*shift+5)/6, 8*len(padded)/6
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			forms = append(forms, encoding.EncodeToString(padded)[from:to])
+		}
+	}
+	return forms
 }
 
 // jsonForms are the ways in which JSON writes a text: with and without its

@@ -115,3 +115,27 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+func TestBase64WhereverAValueStands(t *testing.T) {
+	for _, value := range []string{"493817", "secret", "Käse12"} {
+		s := New(value)
+		for _, before := range []string{"", "P", "PI", "PIN", "Code: "} {
+			for _, after := range []string{"", ".", "..", "and so on"} {
+				encoded := base64.StdEncoding.EncodeToString([]byte(before + value + after))
+				got := s.Text("554 rejected: " + encoded)
+				if strings.Contains(got, encoded) {
+					t.Errorf("AC-7: %q, %q: %q is repeated", before, after, encoded)
+				}
+				// What is left of it must not decode to the value.
+				for _, word := range strings.FieldsFunc(got, func(r rune) bool { return r > 127 || r == ' ' }) {
+					for len(word) > 0 {
+						if plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(word, "=")); err == nil && strings.Contains(string(plain), value) {
+							t.Errorf("AC-7: %q gives %q away", got, value)
+						}
+						word = word[1:]
+					}
+				}
+			}
+		}
+	}
+}
