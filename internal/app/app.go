@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -163,8 +164,8 @@ func inboxConfig(with parts, hash func([]byte) string, p Params) inbox.Config {
 	}
 }
 
-// warnOfLeftSources tells of sources that are in the store, but no longer in the
-// configuration, and whose messages nobody will handle.
+// warnOfLeftSources tells of sources and channels that are in the store, but no
+// longer in the configuration, and whose messages nobody will handle.
 func warnOfLeftSources(ctx context.Context, store Store, p Params) {
 	stats, err := store.Stats(ctx)
 	if err != nil {
@@ -172,9 +173,18 @@ func warnOfLeftSources(ctx context.Context, store Store, p Params) {
 		return
 	}
 	for _, s := range stats {
-		if _, configured := p.Config.Sources[s.Source.Name]; s.Source.Tenant == model.TenantInbox && !configured && s.Pending+s.Retrying+s.Processing > 0 {
-			p.Logger.Warn("a source is no longer configured, but has messages that are not finished; configure it again to have them handled",
-				"source", s.Source.Name, "pending", s.Pending, "retrying", s.Retrying, "processing", s.Processing)
+		open := s.Pending+s.Retrying+s.Processing > 0
+		switch name, channel := strings.CutPrefix(s.Source.Name, model.ChannelPrefix); {
+		case channel:
+			if _, configured := p.Config.Channels[name]; !configured && open {
+				p.Logger.Warn("a channel is no longer configured, but has deliveries that are not finished; configure it again to have them sent, or cancel them",
+					"channel", name, "pending", s.Pending, "retry_wait", s.Retrying, "processing", s.Processing)
+			}
+		default:
+			if _, configured := p.Config.Sources[name]; !configured && open {
+				p.Logger.Warn("a source is no longer configured, but has messages that are not finished; configure it again to have them handled",
+					"source", name, "pending", s.Pending, "retrying", s.Retrying, "processing", s.Processing)
+			}
 		}
 	}
 }
