@@ -30,6 +30,7 @@ func RunNotifications(t *testing.T, h Harness) {
 		{"expiring", expiring},
 		{"operators", operators},
 		{"secrets", secrets},
+		{"all at once", allAtOnce},
 		{"templates", templates},
 		{"lists", deliveryLists},
 		{"views", notificationViews},
