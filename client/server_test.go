@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,9 +20,14 @@ import (
 )
 
 // centre accepts all that has what is required, each key once.
-type centre struct{ known map[string]notify.Receipt }
+type centre struct {
+	mu    sync.Mutex
+	known map[string]notify.Receipt
+}
 
-func (c centre) Accept(_ context.Context, s notify.Submission) (notify.Receipt, error) {
+func (c *centre) Accept(_ context.Context, s notify.Submission) (notify.Receipt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if r, ok := c.known[s.IdempotencyKey]; ok {
 		r.Duplicate = true
 		return r, nil
@@ -39,7 +45,7 @@ func (c centre) Accept(_ context.Context, s notify.Submission) (notify.Receipt, 
 
 // startServer serves the real API in front of a centre that keeps nothing.
 func startServer() (url string, stop func()) {
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Notifications: centre{map[string]notify.Receipt{}}, Listen: "127.0.0.1:0"}))
+	server := httptest.NewServer(httpapi.New(httpapi.Config{Notifications: &centre{known: map[string]notify.Receipt{}}, Listen: "127.0.0.1:0"}))
 	return server.URL, server.Close
 }
 
