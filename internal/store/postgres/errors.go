@@ -83,6 +83,10 @@ func codeOf(err error) model.Code {
 	}
 	switch e.Code {
 	case "25006", // read only
+		"25P02", // a transaction that has failed before: somebody's else, through a pooler
+		"42501", // no privilege
+		"42P05", // a prepared statement that is there already, through a pooler
+		"72000", // the snapshot is too old
 		"25P03", "25P04", // the server ended what took too long
 		"55P03", // lock not available
 		"55006", // object in use
@@ -100,7 +104,9 @@ func codeOf(err error) model.Code {
 		"40", // transaction rolled back
 		"53", // insufficient resources
 		"57", // operator intervention
-		"58": // system error
+		"58", // system error
+		"F0", // configuration file
+		"XX": // internal, data or an index corrupt: of this server, at this time
 		return model.CodeUnavailable
 	case "22", "23", "54": // data, constraint, program limit
 		return model.CodeRejected
