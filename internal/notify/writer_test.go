@@ -304,10 +304,10 @@ func TestNoMoreBytesWaitThanMayWait(t *testing.T) {
 			}
 			return nil
 		}}
-		one := 0
 		c := newFake(t, f, func(c *Config) { c.QueueBytes = 1 })
 		done := submit(c, "a") // where nothing waits, any may
-		if _, one = c.writer.load(); one < 500 {
+		_, one := c.writer.load()
+		if one < 500 {
 			t.Fatalf("one takes %d bytes", one)
 		}
 		c.writer.cfg.QueueBytes = 3*one + one/2

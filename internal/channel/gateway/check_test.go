@@ -124,12 +124,12 @@ func TestWhatABodyIs(t *testing.T) {
 func TestEveryFaultOfARequestIsTold(t *testing.T) {
 	faults := Check(Config{
 		Method: "PO ST", URL: "https://example.com/{{if .address}}x{{end}}", Body: `{"a": "{{.body}}"}`,
-		Headers: map[string]string{"X-A": "{{.recipiant}}", "x-b": "1", "X-B": "2", "X-C": "a\nb", "Host": "x"},
+		Headers: map[string]string{"X-A": "{{.whereto}}", "x-b": "1", "X-B": "2", "X-C": "a\nb", "Host": "x"},
 	})
 	var keys []string
 	for _, f := range faults {
 		keys = append(keys, f.Key)
-		if strings.Contains(f.Problem, "recipiant") {
+		if strings.Contains(f.Problem, "whereto") {
 			t.Errorf("what was given is repeated: %s", f.Problem)
 		}
 	}
