@@ -17,6 +17,20 @@ const (
 	holdAuth                // the provider refused the credentials, not yet often enough to pause
 )
 
+// String is the word that logs use.
+func (h hold) String() string {
+	switch h {
+	case holdBreaker:
+		return "breaker_open"
+	case holdRate:
+		return "rate_limited"
+	case holdAuth:
+		return "credentials_refused"
+	case open:
+	}
+	return "open"
+}
+
 const (
 	firstHold = time.Second
 	// A provider that is down is asked again at least this often, unless its first cool-down is longer,
@@ -30,6 +44,9 @@ const (
 	pausedAgain = time.Minute
 	// trialAgain is how often one is asked that is on trial; the trial's end wakes the queue.
 	trialAgain = 5 * time.Second
+	// trialGrace is how long after the timeout of its attempt a trial that has not
+	// ended counts as failed: its sender does not come back.
+	trialGrace = 5 * time.Second
 	// hearing is how long after pausing a heartbeat that says otherwise may still
 	// have been on its way.
 	hearing = 10 * time.Second
@@ -46,6 +63,7 @@ const (
 type account struct {
 	breakerAfter, pauseAfter int
 	coolDown                 time.Duration // the breaker's first
+	timeout                  time.Duration // of one attempt
 	rate                     float64       // of all processes together
 	wake                     func()        // something may be admitted again
 	now                      func() time.Time
@@ -56,8 +74,10 @@ type account struct {
 
 	hold   hold
 	holds  int       // in a row, for this reason
+	since  time.Time // when it was open last; zero while it is
 	until  time.Time // nothing begins before
 	trying bool      // on trial, and one was admitted
+	tried  time.Time // when it was admitted, or has begun
 	begun  bool      // and that one has begun
 	epoch  int       // counts holds: what began before one says nothing of what came after it
 
@@ -72,7 +92,7 @@ type account struct {
 
 func newAccount(c *Channel, wake func()) *account {
 	return &account{
-		breakerAfter: c.BreakerAfter, coolDown: c.BreakerCooldown, pauseAfter: c.PauseAfter, rate: c.Rate, wake: wake, now: time.Now,
+		breakerAfter: c.BreakerAfter, coolDown: c.BreakerCooldown, pauseAfter: c.PauseAfter, timeout: c.Timeout, rate: c.Rate, wake: wake, now: time.Now,
 		bucket: bucket{rate: c.Rate}, consumers: 1, enabled: c.Queue.Enabled,
 	}
 }
@@ -85,6 +105,9 @@ func (a *account) Admit(n int) (admitted int, again time.Duration) {
 	switch {
 	case a.paused:
 		return 0, pausedAgain
+	case a.trying && now.Sub(a.tried) > a.timeout+trialGrace:
+		d := a.holdFor(a.hold, longestCoolDown, now)
+		return 0, d
 	case now.Before(a.until):
 		return 0, a.until.Sub(now)
 	case a.hold != open && a.trying:
@@ -97,7 +120,7 @@ func (a *account) Admit(n int) (admitted int, again time.Duration) {
 		return 0, again
 	}
 	if a.hold != open {
-		a.trying, a.begun = true, false
+		a.trying, a.begun, a.tried = true, false, now
 	}
 	return admitted, 0
 }
@@ -144,7 +167,7 @@ func (a *account) begin() (t ticket, wait time.Duration, ok bool) {
 		wait = firstHold
 	default:
 		if a.hold != open {
-			a.begun = true
+			a.begun, a.tried = true, now
 		}
 		return ticket{epoch: a.epoch, trial: a.hold != open}, 0, true
 	}
@@ -176,7 +199,7 @@ func (a *account) end(t ticket, class model.Class, retryAfter time.Duration) (v 
 	case model.ClassSuccess:
 		if current {
 			a.failures, a.refusals = 0, 0
-			a.hold, a.holds = open, 0
+			a.hold, a.holds, a.since = open, 0, time.Time{}
 		}
 	case model.ClassPermanent:
 		// The message is at fault, and it may never have reached the provider.
@@ -194,6 +217,9 @@ func (a *account) end(t ticket, class model.Class, retryAfter time.Duration) (v 
 // holdFor lets nobody begin for d, and then one alone. Counted again from the
 // start where it is for another reason than before.
 func (a *account) holdFor(why hold, longest time.Duration, now time.Time) time.Duration {
+	if a.hold == open {
+		a.since = now
+	}
 	if a.hold == why {
 		a.holds++
 	} else {
@@ -256,16 +282,18 @@ func (a *account) limited(current bool, retryAfter time.Duration, now time.Time)
 	return verdict{floor: max(a.until.Sub(now), 0)}
 }
 
-// refused counts a refusal of the credentials. No attempt is burned by one.
+// refused counts a refusal of the credentials. No attempt is burned by one. Those
+// of attempts that were under way together are one finding, and count once.
 func (a *account) refused(current bool, now time.Time) verdict {
-	a.refusals++
-	if a.refusals >= a.pauseAfter {
-		first := !a.paused
-		a.paused, a.pausedAt = true, now
-		a.epoch++
-		return verdict{unburned: true, giveBack: firstHold, pause: first}
-	}
-	if current {
+	switch {
+	case a.paused:
+		return verdict{unburned: true, giveBack: firstHold}
+	case current:
+		if a.refusals++; a.refusals >= a.pauseAfter {
+			a.paused, a.pausedAt = true, now
+			a.epoch++
+			return verdict{unburned: true, giveBack: firstHold, pause: true}
+		}
 		a.failures = 0
 		a.holdFor(holdAuth, longestAuthHold, now)
 	}
@@ -289,7 +317,7 @@ func (a *account) reset() {
 }
 
 func (a *account) clear() {
-	a.paused, a.hold, a.holds, a.until = false, open, 0, time.Time{}
+	a.paused, a.hold, a.holds, a.since, a.until = false, open, 0, time.Time{}, time.Time{}
 	a.trying, a.begun, a.failures, a.refusals = false, false, 0, 0
 	a.epoch++
 }
@@ -322,7 +350,8 @@ func (a *account) setConsumers(n int) {
 // standing is the account as it is shown.
 type standing struct {
 	hold      hold
-	waits     bool // nothing begins now
+	held      time.Duration // for how long it has not been open
+	waits     bool          // nothing begins now
 	paused    bool
 	enabled   bool // as the last heartbeat said
 	failures  int  // in a row, of either kind
@@ -332,8 +361,12 @@ type standing struct {
 func (a *account) standing() standing {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var held time.Duration
+	if a.hold != open {
+		held = a.now().Sub(a.since)
+	}
 	return standing{
-		hold: a.hold, waits: a.now().Before(a.until), paused: a.paused, enabled: a.enabled,
+		hold: a.hold, held: held, waits: a.now().Before(a.until), paused: a.paused, enabled: a.enabled,
 		failures: a.failures + a.refusals + a.trialsFailed(), rateWaits: a.rateWaits,
 	}
 }

@@ -162,6 +162,22 @@ func TestBreaker(t *testing.T) {
 			b.refuses(time.Second) // it is the breaker's alone
 		}
 	})
+	t.Run("NC-11 a trial that does not end in time has failed, and what it says later counts for nothing", func(t *testing.T) {
+		b := newBench(t, func(c *Channel) { c.Timeout = 30 * time.Second })
+		fail(b, 5)
+		b.clock = b.clock.Add(time.Second)
+		hung := b.start()
+		b.clock = b.clock.Add(30*time.Second + trialGrace)
+		b.refuses(trialAgain)
+		b.clock = b.clock.Add(time.Millisecond)
+		b.refuses(2 * time.Second)
+		b.clock = b.clock.Add(2 * time.Second)
+		next := b.start()
+		b.end(hung, model.ClassSuccess, 0)
+		b.refuses(trialAgain)
+		b.end(next, model.ClassSuccess, 0)
+		b.admits(8, 8)
+	})
 	t.Run("NC-11 a trial that is not made, or says nothing of the provider, leaves room for the next", func(t *testing.T) {
 		b := newBench(t, nil)
 		fail(b, 5)
@@ -264,6 +280,22 @@ func TestRefusedCredentials(t *testing.T) {
 			t.Errorf("%d pauses", pauses)
 		}
 		b.refuses(pausedAgain)
+	})
+	t.Run("NC-11 refusals of attempts that were under way together count once", func(t *testing.T) {
+		b := newBench(t, nil)
+		old := []ticket{b.start(), b.start(), b.start(), b.start()}
+		for _, tk := range old {
+			if v := b.end(tk, model.ClassAuth, 0); v.pause || !v.unburned {
+				t.Errorf("got %+v", v)
+			}
+		}
+		b.refuses(time.Second)
+		b.clock = b.clock.Add(time.Second)
+		b.attempt(model.ClassAuth, 0)
+		b.clock = b.clock.Add(2 * time.Second)
+		if v := b.attempt(model.ClassAuth, 0); !v.pause {
+			t.Errorf("the third one after the other: %+v", v)
+		}
 	})
 	t.Run("NC-11 after one refusal one at a time is tried; a success begins the count anew", func(t *testing.T) {
 		b := newBench(t, nil)

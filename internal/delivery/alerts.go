@@ -58,3 +58,34 @@ func (a *alerts) tell() {
 	a.log.Error("deliveries need an operator", "channel", a.channel, "status", string(a.status), "count", a.more, "code", a.code, "advice", a.advice)
 	a.more = 0
 }
+
+// A channel that is held back is told of after heldTold, and then every heldAgain.
+// Its deliveries wait, and that is all that they do: without a word nobody would
+// know.
+const (
+	heldTold  = 5 * time.Minute
+	heldAgain = time.Hour
+)
+
+// heldAlert tells of one account that it has been held back for long, and when that
+// is over. Only its loop touches it.
+type heldAlert struct {
+	log     *slog.Logger
+	channel string
+	waiting bool          // something waits for the channel, as last counted
+	told    time.Duration // for how long it had been held when that was told; 0: it was not
+}
+
+// look takes in how the account stands.
+func (h *heldAlert) look(s standing) {
+	if h.told > 0 && s.held < h.told {
+		h.told = 0
+		h.log.Info("the channel is held back no more", "channel", h.channel)
+	}
+	if s.held < heldTold || h.told > 0 && s.held-h.told < heldAgain || s.paused || !s.enabled || !h.waiting {
+		return
+	}
+	h.told = s.held
+	h.log.Error("the channel is held back for long: its provider accepts nothing; deliveries wait, and one at a time is tried", "channel", h.channel,
+		"since", time.Now().Add(-s.held).UTC().Format(time.RFC3339), "why", s.hold.String(), "advice", "see to the provider, or pause the channel; no attempt is burned")
+}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/workqueue"
 )
@@ -48,6 +50,7 @@ type lane struct {
 	codes   codes
 
 	dead, uncertain, unopenable alerts
+	heldBack                    heldAlert
 }
 
 // New makes a Carrier that is not started. Its queues are to be given to the
@@ -67,6 +70,7 @@ func New(cfg Config) (*Carrier, error) {
 			dead:       alerts{log: c.log, channel: ch.Name, status: model.DeliveryDead, advice: adviceDead},
 			uncertain:  alerts{log: c.log, channel: ch.Name, status: model.DeliveryUncertain, advice: adviceUncertain},
 			unopenable: alerts{log: c.log, channel: ch.Name, status: model.DeliveryPending, advice: adviceKey},
+			heldBack:   heldAlert{log: c.log, channel: ch.Name},
 		}
 		l.account = newAccount(&ch, func() { cfg.Engine.Wake(ch.Queue.ID) })
 		c.lanes = append(c.lanes, l)
@@ -105,6 +109,7 @@ func (c *Carrier) Start() {
 	c.end = end
 	c.loops.Go(func() { c.sweeper.expireLoop(ctx) })
 	c.loops.Go(func() { c.sweeper.eraseLoop(ctx) })
+	c.loops.Go(func() { c.sweeper.cancelLoop(ctx) })
 	c.loops.Go(func() { c.measureLoop(ctx) })
 }
 
@@ -175,23 +180,57 @@ func (c *Carrier) load(ctx context.Context, works []model.Work) error {
 	for i := range works {
 		seqs[i] = works[i].Seq
 	}
-	before := time.Now()
-	outgoing, err := c.cfg.Store.Outgoing(ctx, seqs)
+	outgoing, err := c.outgoing(ctx, seqs)
 	if err != nil {
 		return err
 	}
 	found := make(map[model.Seq]*model.Outgoing, len(outgoing))
-	ids := make([]model.TemplateID, len(outgoing))
+	var ids []model.TemplateID
 	for i := range outgoing {
 		found[outgoing[i].Seq] = &outgoing[i]
-		ids[i] = outgoing[i].Template
-		c.clock.set(outgoing[i].Now, before)
+		if !unreadable(&outgoing[i]) {
+			ids = append(ids, outgoing[i].Template)
+		}
 	}
 	for i := range works {
 		works[i].Outgoing = found[works[i].Seq]
 	}
 	return c.templates.fetch(ctx, ids)
 }
+
+// outgoing reads what is to be sent. One that cannot be read hinders no other: it
+// has no ID then.
+func (c *Carrier) outgoing(ctx context.Context, seqs []model.Seq) ([]model.Outgoing, error) {
+	read := func(seqs []model.Seq) ([]model.Outgoing, error) {
+		before := time.Now()
+		outgoing, err := c.cfg.Store.Outgoing(ctx, seqs)
+		for i := range outgoing {
+			c.clock.set(outgoing[i].Now, before)
+		}
+		return outgoing, err
+	}
+	all, err := read(seqs)
+	if err == nil || isOfAll(ctx, err) {
+		return all, err
+	}
+	all = nil
+	for _, seq := range seqs {
+		one, err := read([]model.Seq{seq})
+		switch {
+		case err == nil:
+			all = append(all, one...)
+		case isOfAll(ctx, err):
+			return nil, err
+		default:
+			c.log.Warn("what is to be sent cannot be read; this delivery waits, and no attempt is burned", "seq", seq, "err", err)
+			all = append(all, model.Outgoing{Seq: seq})
+		}
+	}
+	return all, nil
+}
+
+// unreadable says whether a delivery is there and could not be read.
+func unreadable(o *model.Outgoing) bool { return o.ID == uuid.Nil }
 
 // storeClock tells the store's time between two calls of it.
 type storeClock struct {
@@ -230,7 +269,11 @@ func (l *lane) observe(e workqueue.Event) {
 			l.c.sweeper.ended(o.Request)
 		}
 	case model.SettleRelease:
-		if o != nil && expired(o, l.c.clock.now()) {
+		switch {
+		case o == nil:
+		case withdrawn(e.Work):
+			l.c.sweeper.cancelled(o.RequestID)
+		case expired(o, l.c.clock.now()):
 			l.c.sweeper.expireNow()
 		}
 	case model.SettleUncertain:
@@ -240,3 +283,7 @@ func (l *lane) observe(e workqueue.Event) {
 }
 
 func expired(o *model.Outgoing, now model.Micros) bool { return o.ExpiresAt != 0 && now >= o.ExpiresAt }
+
+// withdrawn says whether a delivery's request was cancelled while an attempt was
+// under way, so that no other may follow. What was replayed is wanted again.
+func withdrawn(w model.Work) bool { return w.Outgoing != nil && w.Outgoing.Cancelled && w.Replay == 0 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthouse/posthouse/internal/channel"
@@ -18,6 +19,7 @@ type Store interface {
 	Outgoing(ctx context.Context, deliveries []model.Seq) ([]model.Outgoing, error)
 	Templates(ctx context.Context, ids []model.TemplateID) ([]model.TemplateVersion, error)
 	ExpireDeliveries(ctx context.Context, limit int) (int, error)
+	CancelRequest(ctx context.Context, id uuid.UUID, audit model.Audit) ([]model.ChangeResult, error)
 	Secrets(ctx context.Context, after model.Seq, limit int) ([]model.Seq, error)
 	EraseSecrets(ctx context.Context, requests []model.Seq) (int, error)
 	Switch(ctx context.Context, queue string, enabled bool, audit model.Audit) (changed bool, err error)

@@ -69,8 +69,8 @@ func (m *metrics) begin(channel string) {
 
 // standings tells of each account how it stands when it is asked.
 type standings struct {
-	lanes                               func() []*lane
-	breaker, paused, limited, rateWaits *prometheus.Desc
+	lanes                                     func() []*lane
+	breaker, held, paused, limited, rateWaits *prometheus.Desc
 }
 
 func newStandings(lanes func() []*lane) *standings {
@@ -78,8 +78,10 @@ func newStandings(lanes func() []*lane) *standings {
 		return prometheus.NewDesc("posthouse_channel_"+name, help, []string{"channel"}, nil)
 	}
 	return &standings{
-		lanes:     lanes,
-		breaker:   desc("breaker_open", "Whether the channel waits in this process, since its provider failed several times in a row."),
+		lanes:   lanes,
+		breaker: desc("breaker_open", "Whether the channel waits in this process, since its provider failed several times in a row."),
+		held: desc("held_seconds",
+			"For how long this process has held the channel back without a message accepted, since its provider failed, asked for less, or refused the credentials; 0 where it does not."),
 		paused:    desc("paused", "Whether the channel is paused."),
 		limited:   desc("rate_limited", "Whether the channel waits in this process, since its provider asked for less."),
 		rateWaits: desc("rate_waits_total", "How often deliveries waited for the configured rate of the channel."),
@@ -88,7 +90,7 @@ func newStandings(lanes func() []*lane) *standings {
 
 // Describe implements prometheus.Collector.
 func (s *standings) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.breaker, s.paused, s.limited, s.rateWaits} {
+	for _, d := range []*prometheus.Desc{s.breaker, s.held, s.paused, s.limited, s.rateWaits} {
 		out <- d
 	}
 }
@@ -105,6 +107,7 @@ func (s *standings) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, l.cfg.Name)
 		}
 		gauge(s.breaker, now.hold == holdBreaker)
+		out <- prometheus.MustNewConstMetric(s.held, prometheus.GaugeValue, now.held.Seconds(), l.cfg.Name)
 		gauge(s.paused, now.paused || !now.enabled)
 		gauge(s.limited, now.hold == holdRate && now.waits)
 		out <- prometheus.MustNewConstMetric(s.rateWaits, prometheus.CounterValue, float64(now.rateWaits), l.cfg.Name)

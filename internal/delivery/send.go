@@ -25,12 +25,16 @@ const (
 	codeClass    = "class" // the sender classed its attempt as nothing that there is
 )
 
-// expiredPause is how long a delivery is given back that has expired: the sweep
-// cancels it meanwhile.
+// expiredPause is how long a delivery is given back that has expired, or whose
+// request was cancelled: the sweep cancels it meanwhile.
 const expiredPause = time.Second
 
-// unopenedPause is how long a delivery waits for a key.
-const unopenedPause = time.Minute
+// unopenedPause is how long a delivery waits for a key, and unreadPause for a store
+// that can read it.
+const (
+	unopenedPause = time.Minute
+	unreadPause   = time.Minute
+)
 
 // handle makes one attempt.
 func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
@@ -103,7 +107,10 @@ func (l *lane) prepare(w model.Work) (m channel.Message, early *workqueue.Result
 	if o == nil {
 		return m, l.permanent(codeGone, "the delivery is not there any more")
 	}
-	if expired(o, l.c.clock.now()) {
+	if unreadable(o) {
+		return m, &workqueue.Result{Postpone: unreadPause}
+	}
+	if withdrawn(w) || expired(o, l.c.clock.now()) {
 		return m, &workqueue.Result{Postpone: expiredPause}
 	}
 	if o.Erased {

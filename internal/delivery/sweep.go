@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posthouse/posthouse/internal/model"
@@ -17,11 +18,14 @@ const (
 	expirePage  = 500 // deliveries cancelled at once, so that no transaction is long
 	expirePages = 20  // in one sweep
 
-	// walkEvery is how often one page of the requests that have sensitive values
-	// is looked at, whatever is known of them: the safety net.
+	// walkEvery is the pause between two walks over the requests that have sensitive
+	// values, whatever is known of them: what is cancelled or expires is found so.
 	walkEvery = 5 * time.Second
+	// walkPause is the least between two pages of one walk.
+	walkPause = 50 * time.Millisecond
 	walkPage  = 500
-	// maxEnded bounds what is remembered to be erased; the walk finds the rest.
+	// maxEnded bounds what is remembered to be erased; the walk finds the rest. Of
+	// what is to be cancelled the next attempt tells again.
 	maxEnded = 5000
 )
 
@@ -30,6 +34,7 @@ type sweepStore interface {
 	ExpireDeliveries(ctx context.Context, limit int) (int, error)
 	Secrets(ctx context.Context, after model.Seq, limit int) ([]model.Seq, error)
 	EraseSecrets(ctx context.Context, requests []model.Seq) (int, error)
+	CancelRequest(ctx context.Context, id uuid.UUID, audit model.Audit) ([]model.ChangeResult, error)
 }
 
 // sweeper cancels what has expired and erases what is not needed any more. Every
@@ -41,16 +46,18 @@ type sweeper struct {
 
 	expire chan struct{} // now
 	erase  chan struct{} // there are requests in waiting
+	cancel chan struct{} // there are requests in withdrawn
 
-	mu      sync.Mutex
-	waiting map[model.Seq]bool // requests of which a delivery has ended
+	mu        sync.Mutex
+	waiting   map[model.Seq]bool // requests of which a delivery has ended
+	withdrawn map[uuid.UUID]bool // requests that were cancelled while an attempt was under way
 
 	walked model.Seq // how far the walk has come; only its loop touches it
 }
 
 func newSweeper(store sweepStore, log *slog.Logger, m *metrics) *sweeper {
-	return &sweeper{store: store, log: log, metrics: m, waiting: map[model.Seq]bool{},
-		expire: make(chan struct{}, 1), erase: make(chan struct{}, 1)}
+	return &sweeper{store: store, log: log, metrics: m, waiting: map[model.Seq]bool{}, withdrawn: map[uuid.UUID]bool{},
+		expire: make(chan struct{}, 1), erase: make(chan struct{}, 1), cancel: make(chan struct{}, 1)}
 }
 
 // expireNow has the sweep come now.
@@ -112,16 +119,18 @@ func (s *sweeper) expireAll(ctx context.Context) error {
 }
 
 func (s *sweeper) eraseLoop(ctx context.Context) {
-	tick := time.NewTicker(walkEvery)
-	defer tick.Stop()
+	next := time.NewTimer(walkEvery)
+	defer next.Stop()
 	t := trouble{log: s.log, what: "sensitive values that are not needed any more cannot be erased"}
 	for {
 		var err error
 		select {
 		case <-s.erase:
 			err = s.eraseOf(ctx, s.take())
-		case <-tick.C:
-			err = s.walk(ctx)
+		case <-next.C:
+			var pause time.Duration
+			pause, err = s.walk(ctx)
+			next.Reset(pause)
 		case <-ctx.Done():
 			return
 		}
@@ -138,20 +147,62 @@ func (s *sweeper) eraseOf(ctx context.Context, requests []model.Seq) error {
 	return err
 }
 
-// walk looks at one page, and begins anew after the last.
-func (s *sweeper) walk(ctx context.Context) error {
+// walk looks at one page, and says when the next is to be: soon, while pages are
+// full. It goes on also after a page that fails, which hinders no other.
+func (s *sweeper) walk(ctx context.Context) (next time.Duration, err error) {
+	begun := time.Now()
 	page, err := bounded(ctx, func(ctx context.Context) ([]model.Seq, error) { return s.store.Secrets(ctx, s.walked, walkPage) })
 	if err != nil {
-		return err
+		return walkEvery, err
 	}
-	if err := s.eraseOf(ctx, page); err != nil {
-		return err
-	}
+	err = s.eraseOf(ctx, page)
 	s.walked = 0
-	if len(page) == walkPage {
-		s.walked = page[len(page)-1]
+	if len(page) < walkPage {
+		return walkEvery, err
 	}
-	return nil
+	s.walked = page[len(page)-1]
+	if err != nil {
+		return walkEvery, err
+	}
+	return max(walkPause, time.Since(begun)), nil // half of the time at most
+}
+
+// cancelled has a request's deliveries cancelled of which one was under way when
+// the request was.
+func (s *sweeper) cancelled(request uuid.UUID) {
+	s.mu.Lock()
+	if len(s.withdrawn) < maxEnded {
+		s.withdrawn[request] = true
+	}
+	s.mu.Unlock()
+	signal(s.cancel)
+}
+
+func (s *sweeper) cancelLoop(ctx context.Context) {
+	t := trouble{log: s.log, what: "what was cancelled while an attempt was under way cannot be ended; it is not sent"}
+	for {
+		select {
+		case <-s.cancel:
+		case <-ctx.Done():
+			return
+		}
+		t.tell(ctx, s.cancelAll(ctx))
+	}
+}
+
+func (s *sweeper) cancelAll(ctx context.Context) (err error) {
+	s.mu.Lock()
+	requests := s.withdrawn
+	s.withdrawn = map[uuid.UUID]bool{}
+	s.mu.Unlock()
+	audit := model.Audit{Actor: "system", Reason: "the request was cancelled while an attempt was under way"}
+	for id := range requests {
+		_, failed := bounded(ctx, func(ctx context.Context) ([]model.ChangeResult, error) { return s.store.CancelRequest(ctx, id, audit) })
+		if failed != nil {
+			err = failed // its delivery comes again
+		}
+	}
+	return err
 }
 
 // bounded makes a call of the store that ends in time.
@@ -200,6 +251,7 @@ func (c *Carrier) measureLoop(ctx context.Context) {
 			l.dead.flush()
 			l.uncertain.flush()
 			l.unopenable.flush()
+			l.heldBack.look(l.account.standing())
 		}
 		select {
 		case <-tick.C:
@@ -218,6 +270,7 @@ func (c *Carrier) measure(ctx context.Context) error {
 	for _, s := range stats {
 		if l := c.laneOf(s.Source.ID); l != nil {
 			c.metrics.waiting.WithLabelValues(l.cfg.Name).Set(float64(s.Pending + s.Retrying))
+			l.heldBack.waiting = s.Pending+s.Retrying+s.Processing > 0
 			c.metrics.oldest.WithLabelValues(l.cfg.Name).Set(s.OldestDueAge.Seconds())
 		}
 	}
