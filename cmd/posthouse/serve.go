@@ -128,7 +128,11 @@ func (c *checkCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Printf("%s is fine: %s.\n", c.Config, count(len(cfg.Sources), "source"))
+	what := count(len(cfg.Sources), "source")
+	if n := len(cfg.Channels); n > 0 {
+		what += " and " + count(n, "channel")
+	}
+	_, err = fmt.Printf("%s is fine: %s.\n", c.Config, what)
 	return err
 }
 

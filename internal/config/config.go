@@ -9,7 +9,7 @@
 // compilers as [ParseParams.CheckExpression] and [ParseParams.CheckKey]).
 //
 // The tags: yaml is the key; default, min and max are written as in the file; oneof lists the allowed words;
-// required says that the key must be written out, and how; items bounds a list's or a table of texts' length; names is the test of such a table's
+// required says that the key must be written out, and how, and unless names the key beside it in whose presence it need not; items bounds a list's or a table of texts' length; names is the test of such a table's
 // names (see nameChecks); check names a further test of a text (see textChecks); short lets the value of a group be written
 // alone, for that key; example is a sample value for a key without a default.
 package config
@@ -48,8 +48,8 @@ type Config struct {
 	Log Log `yaml:"log"`
 
 	// Sources are the senders that this process receives from, by name. The name is the last part of the URL that the
-	// sender pushes to: a lower-case letter or digit, then up to 62 of a-z, 0-9, _ and -.
-	Sources map[string]Source `yaml:"sources" required:"add one: sources: {demo: {verify: {kind: none}}}"`
+	// sender pushes to: a lower-case letter or digit, then up to 62 of a-z, 0-9, _ and -. Needed where there are no channels.
+	Sources map[string]Source `yaml:"sources" unless:"channels" required:"add one: sources: {demo: {verify: {kind: none}}}"`
 
 	// Templates is the folder of the templates: in it a folder for each, with a template.yaml and a file for each kind of
 	// channel and language. Needed where there are channels.

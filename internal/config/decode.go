@@ -111,7 +111,7 @@ func (d *decoder) group(path string, node ast.Node, v reflect.Value) {
 		d.value(here, e.value, k, v.FieldByIndex(k.field.Index))
 	}
 	for _, k := range keys {
-		if here := join(path, k.name); k.required != "" && !d.written(here) {
+		if here := join(path, k.name); k.required != "" && !d.written(here) && (k.unless == "" || !d.written(join(path, k.unless))) {
 			d.failed[here] = true
 			d.errors = append(d.errors, d.problem(d.where(path), here, "is missing", k.required))
 		}

@@ -49,6 +49,7 @@ type key struct {
 	def      string
 	hasDef   bool
 	required string // how to write it; empty where it may be left out
+	unless   string // the key beside it in whose presence it may be left out
 	min, max string
 	oneOf    []string
 	minItems int
@@ -74,7 +75,7 @@ func keysOf(t reflect.Type) []key {
 func newKey(owner reflect.Type, field reflect.StructField, name string) key {
 	k := key{
 		name: name, owner: owner, field: field,
-		required: field.Tag.Get("required"), min: field.Tag.Get("min"), max: field.Tag.Get("max"),
+		required: field.Tag.Get("required"), unless: field.Tag.Get("unless"), min: field.Tag.Get("min"), max: field.Tag.Get("max"),
 		oneOf: strings.Fields(field.Tag.Get("oneof")), short: field.Tag.Get("short"), check: field.Tag.Get("check"), names: field.Tag.Get("names"), example: field.Tag.Get("example"),
 	}
 	k.def, k.hasDef = field.Tag.Lookup("default")

@@ -50,7 +50,9 @@ func TestARepeatAfterTheTemplateHasChanged(t *testing.T) {
 		t.Run("NC-02 another content is refused: "+name, func(t *testing.T) {
 			s := submission()
 			s.Variables = []byte(`{"title":"Elsewhere","amount":1,"code":"` + secretCode + `"}`)
-			refused(t, c, s)
+			if err := refused(t, c, s); err.Code != Invalid {
+				t.Errorf("got %+v", err)
+			}
 		})
 		t.Run("NC-02 another key is refused: "+name, func(t *testing.T) {
 			s := submission()

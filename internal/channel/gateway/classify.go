@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -177,11 +178,11 @@ func retryAfter(a Answer, now time.Time) time.Duration {
 
 // seconds reads a number of seconds, "120" or "1.5".
 func seconds(text string) (time.Duration, bool) {
-	if text == "" || len(text) > 20 || strings.Trim(text, "0123456789.") != "" {
+	if text == "" || strings.Trim(text, "0123456789.") != "" {
 		return 0, false
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // what is too large is infinite
 		return 0, false
 	}
 	if n >= maxRetryAfter.Seconds() {

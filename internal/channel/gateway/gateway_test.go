@@ -309,7 +309,7 @@ func TestRetryAfter(t *testing.T) {
 		{header: "-5", want: 0},
 		{header: "120, 60", want: 0},
 		{header: "86400", want: time.Hour},
-		{header: "999999999999999999999", want: 0},
+		{header: "999999999999999999999", want: time.Hour},
 		{header: "99999999999", want: time.Hour},
 		{body: `{"retry_after": 64.57}`, want: 65 * time.Second},
 		{body: `{"parameters": {"retry_after": 30}}`, want: 30 * time.Second},
