@@ -291,7 +291,7 @@ func TestOneBurstOfRefusals(t *testing.T) {
 func TestErasingBehindManyThatWait(t *testing.T) {
 	for name, failing := range map[string]int64{
 		"NC-07 the values of one that is cancelled go soon, however many wait": 0,
-		"NC-07 pages that cannot be erased do not keep the others":            2,
+		"NC-07 pages that cannot be erased do not keep the others":             2,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, []Channel{{Name: "text"}}, func(t *testing.T, r *rig) {
