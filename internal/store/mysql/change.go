@@ -84,7 +84,8 @@ func (c *call) stand(begin *script, index, condition string, args ...any) (stand
 		begin.add(`SELECT seq FROM posthouse_delivery` + which)
 		begin.add(`SELECT seq, state, retry_count, replay, 0 FROM posthouse_work` + which)
 		begin.add(`SELECT seq, 3, retry_count, replay, delivered_at > 0 FROM posthouse_outcome` + which)
-		scans = append(scans, func(*sql.Rows) error { return nil }, scanStanding(bySeq), scanStanding(bySeq))
+		works, outcomes := scanStanding(bySeq), scanStanding(bySeq)
+		scans = append(scans, func(*sql.Rows) error { return nil }, works, outcomes)
 	}
 	if len(scans) == 0 {
 		return nil, c.send(begin)

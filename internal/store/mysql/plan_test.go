@@ -214,7 +214,7 @@ func explain(t *testing.T, engine engine, db *sql.DB, query string) (steps []map
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rows.Close() //nolint:errcheck // nothing is kept there
+	defer rows.Close()
 	names, err := rows.Columns()
 	if err != nil {
 		t.Fatal(err)

@@ -304,7 +304,7 @@ func (c *call) readHeads(todo *script, keys [][]byte) (map[string]*head, error) 
 		if h.Content, err = columns.ParseContent(contentKey, fields); err != nil {
 			return err
 		}
-		if err = columns.ParseJSON(success, &h.Success); err != nil {
+		if err := columns.ParseJSON(success, &h.Success); err != nil {
 			return err
 		}
 		return columns.ParseJSON(choices, &h.Choices)

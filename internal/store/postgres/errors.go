@@ -83,10 +83,10 @@ func codeOf(err error) model.Code {
 	}
 	switch e.Code {
 	case "25006", // read only
-		"25P02", // a transaction that has failed before: somebody's else, through a pooler
-		"42501", // no privilege
-		"42P05", // a prepared statement that is there already, through a pooler
-		"72000", // the snapshot is too old
+		"25P02",          // a transaction that has failed before: somebody's else, through a pooler
+		"42501",          // no privilege
+		"42P05",          // a prepared statement that is there already, through a pooler
+		"72000",          // the snapshot is too old
 		"25P03", "25P04", // the server ended what took too long
 		"55P03", // lock not available
 		"55006", // object in use
