@@ -1,5 +1,7 @@
 package model
 
+import "time"
+
 // Tenant is what the work of a queue is.
 type Tenant int8
 
@@ -33,6 +35,9 @@ type Source struct {
 	Tenant  Tenant
 	Enabled bool // consumption is switched on
 	Agreed  Agreed
+	// HoldFor is for how long from now its provider wants to be left alone; see
+	// HoldQueue. Whoever reads it may have read it late.
+	HoldFor time.Duration
 }
 
 // Instance is one run of one process, as the store knows it.

@@ -72,3 +72,21 @@ func Order(settlements []model.Settlement) []int {
 	slices.SortStableFunc(order, compare)
 	return slices.CompactFunc(order, func(i, j int) bool { return compare(i, j) == 0 })
 }
+
+// Micros reads a number of microseconds as a duration.
+type Micros time.Duration
+
+// Scan implements sql.Scanner.
+func (m *Micros) Scan(value any) error {
+	switch n := value.(type) {
+	case int64:
+		*m = Micros(time.Duration(n) * time.Microsecond)
+	case []byte:
+		parsed, err := strconv.ParseInt(string(n), 10, 64)
+		*m = Micros(time.Duration(parsed) * time.Microsecond)
+		return err
+	default:
+		return fmt.Errorf("a duration is a %T", value)
+	}
+	return nil
+}

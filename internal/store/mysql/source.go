@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
@@ -177,7 +178,7 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 // Columns of a source s with its key k, as sourceFields wants them.
 const (
 	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
-		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
+		coalesce(k.expression, ''), coalesce(k.blocks, 0), if(s.hold_until = 0, 0, greatest(s.hold_until - ` + now + `, 0))`
 	withKeys      = ` LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
 	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s` + withKeys
 	byName        = ` ORDER BY s.name`
@@ -185,7 +186,7 @@ const (
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block, (*columns.Micros)(&s.HoldFor)}
 }
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {
@@ -212,4 +213,13 @@ func (s *Store) SetEnabled(ctx context.Context, source string, enabled bool) err
 		return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no source has that name")}
 	}
 	return err
+}
+
+// HoldQueue notes for how long a provider wants to be left alone.
+func (s *Store) HoldQueue(ctx context.Context, queue model.SourceID, wait time.Duration) error {
+	return s.write(ctx, "hold queue", func(c *call) error {
+		var one script
+		one.add(`UPDATE posthouse_source SET hold_until = greatest(hold_until, `+now+` + ?) WHERE id = ?`, max(wait, 0).Microseconds(), queue)
+		return c.query(&one)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -92,14 +93,14 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 // Columns of sources s with their keys k, as sourceFields wants them.
 const (
 	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
-		coalesce(k.expression, ''), coalesce(k.blocks, false)`
+		coalesce(k.expression, ''), coalesce(k.blocks, false), CASE WHEN s.hold_until = 0 THEN 0 ELSE greatest(s.hold_until - ` + now + `, 0) END`
 	withKey       = `LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id `
 	selectSources = `SELECT ` + sourceColumns + ` FROM posthouse_source s ` + withKey
 )
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block, (*columns.Micros)(&s.HoldFor)}
 }
 
 func readSources(ctx context.Context, c conn) (sources []model.Source, err error) {
@@ -121,5 +122,12 @@ func (s *Store) SetEnabled(ctx context.Context, source string, enabled bool) err
 	if err == nil && n == 0 {
 		return &model.Error{Code: model.CodeNotFound, Op: op, Err: errors.New("no source has that name")}
 	}
+	return err
+}
+
+// HoldQueue notes for how long a provider wants to be left alone.
+func (s *Store) HoldQueue(ctx context.Context, queue model.SourceID, wait time.Duration) error {
+	_, err := s.exec(ctx, "hold queue", `UPDATE posthouse_source SET hold_until = `+now+` + $2::bigint WHERE id = $1 AND hold_until < `+now+` + $2::bigint`,
+		int32(queue), max(wait, 0).Microseconds())
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/posthouse/posthouse/internal/model"
 	"github.com/posthouse/posthouse/internal/store/columns"
@@ -85,7 +87,7 @@ func (s *Store) Sources(ctx context.Context) (sources []model.Source, err error)
 // Columns of a source s with its key k, as sourceFields wants them.
 const (
 	sourceColumns = `s.id, s.name, s.tenant, s.enabled, s.ordering, s.partitions, s.key_id, s.generation, s.draining,
-		coalesce(k.expression, ''), coalesce(k.blocks, 0)`
+		coalesce(k.expression, ''), coalesce(k.blocks, 0), s.hold_until`
 	sourcesWithKeys = ` FROM posthouse_source s LEFT JOIN posthouse_key k ON k.queue = s.id AND k.id = s.key_id`
 	selectSources   = `SELECT ` + sourceColumns + sourcesWithKeys
 	byName          = ` ORDER BY s.name`
@@ -93,7 +95,29 @@ const (
 
 func sourceFields(s *model.Source) []any {
 	a := &s.Agreed
-	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block}
+	return []any{&s.ID, &s.Name, &s.Tenant, &s.Enabled, &a.Order, &a.Partitions, &a.KeyID, &a.Generation, &a.Draining, &a.Key, &a.Block, &remaining{&s.HoldFor}}
+}
+
+// remaining reads a point in time as how far it is off, 0 where it has passed.
+type remaining struct{ d *time.Duration }
+
+// Scan implements sql.Scanner.
+func (r *remaining) Scan(value any) error {
+	until, ok := value.(int64)
+	if !ok {
+		return fmt.Errorf("a time is a %T", value)
+	}
+	var c clock
+	*r.d = max(model.Micros(until).Sub(c.now()), 0)
+	return nil
+}
+
+// HoldQueue notes for how long a provider wants to be left alone.
+func (s *Store) HoldQueue(ctx context.Context, queue model.SourceID, wait time.Duration) error {
+	return s.write(ctx, "hold queue", func(t *tx) error {
+		_, err := t.exec(`UPDATE posthouse_source SET hold_until = ? WHERE id = ? AND hold_until < ?`, t.now.Add(wait), queue, t.now.Add(wait))
+		return err
+	})
 }
 
 func scanSource(sources *[]model.Source) func(*sql.Rows) error {

@@ -17,6 +17,7 @@ func settlingDeliveries(c *center) {
 	c.run("NC-05 NC-13 what ends without success keeps its cause", keepsCause)
 	c.run("NC-05 texts of a provider are kept short and clean", providersTexts)
 	c.run("NC-10 an attempt says that nobody knows how it ended", uncertainAttempts)
+	c.run("NC-11 a channel is held for all processes", holding)
 	c.run("NC-21 an unburned attempt leaves no trace", unburned)
 	c.run("NC-09 NC-10 orphans come with what the channel wants", orphanedDeliveries)
 	c.run("NC-16 stats tell channels apart and count all states", deliveryStats)
@@ -303,4 +304,36 @@ func mixedTenants(c *center) {
 	}
 	c.wantStatus(p.id, model.DeliverySucceeded)
 	c.wantState(m.ID, model.Failed)
+}
+
+func holding(c *center) {
+	channel := c.channel()
+	heldFor := func() time.Duration {
+		sources, err := c.Sources(c.ctx())
+		c.must(err)
+		for _, s := range sources {
+			if s.ID == channel.ID {
+				return s.HoldFor
+			}
+		}
+		c.Fatal("the channel is not listed")
+		return 0
+	}
+	if got := heldFor(); got != 0 {
+		c.Errorf("held for %v before anybody asked", got)
+	}
+	c.must(c.HoldQueue(c.ctx(), channel.ID, time.Hour))
+	c.must(c.HoldQueue(c.ctx(), channel.ID, time.Minute)) // shortens nothing
+	if got := heldFor(); got <= 59*time.Minute || got > time.Hour {
+		c.Errorf("held for %v, want an hour", got)
+	}
+	other := c.channel()
+	c.must(c.HoldQueue(c.ctx(), other.ID, -time.Hour))
+	sources, err := c.Sources(c.ctx())
+	c.must(err)
+	for _, s := range sources {
+		if s.ID == other.ID && s.HoldFor != 0 {
+			c.Errorf("held for %v by a hold that has passed", s.HoldFor)
+		}
+	}
 }

@@ -55,7 +55,7 @@ EXECUTE posthouse
 -- next
 SET @posthouse = if((SELECT count(*) FROM information_schema.columns
         WHERE table_schema = database() AND table_name = 'posthouse_source' AND column_name = 'tenant') = 1,
-    'ALTER TABLE posthouse_source DROP COLUMN tenant, DROP COLUMN on_uncertain, DROP COLUMN jitter', 'DO 0')
+    'ALTER TABLE posthouse_source DROP COLUMN tenant, DROP COLUMN on_uncertain, DROP COLUMN jitter, DROP COLUMN hold_until', 'DO 0')
 -- next
 PREPARE posthouse FROM @posthouse
 -- next

@@ -3,7 +3,7 @@ SET @posthouse = if((SELECT count(*) FROM information_schema.columns
         WHERE table_schema = database() AND table_name = 'posthouse_source' AND column_name = 'tenant') = 0,
     'ALTER TABLE posthouse_source
         ADD COLUMN tenant TINYINT NOT NULL DEFAULT 0, ADD COLUMN on_uncertain TINYINT NOT NULL DEFAULT 0,
-        ADD COLUMN jitter BIGINT NOT NULL DEFAULT 0', 'DO 0')
+        ADD COLUMN jitter BIGINT NOT NULL DEFAULT 0, ADD COLUMN hold_until BIGINT NOT NULL DEFAULT 0', 'DO 0')
 -- next
 PREPARE posthouse FROM @posthouse
 -- next

@@ -45,4 +45,4 @@ ALTER TABLE posthouse_attempt DROP COLUMN code
 -- next
 ALTER TABLE posthouse_outcome DROP COLUMN provider_id, DROP COLUMN delivered_at
 -- next
-ALTER TABLE posthouse_source DROP COLUMN jitter, DROP COLUMN on_uncertain, DROP COLUMN tenant
+ALTER TABLE posthouse_source DROP COLUMN hold_until, DROP COLUMN jitter, DROP COLUMN on_uncertain, DROP COLUMN tenant

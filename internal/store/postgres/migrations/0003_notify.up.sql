@@ -3,7 +3,8 @@
 ALTER TABLE posthouse_source
     ADD COLUMN tenant       smallint NOT NULL DEFAULT 0,
     ADD COLUMN on_uncertain smallint NOT NULL DEFAULT 0,
-    ADD COLUMN jitter       bigint   NOT NULL DEFAULT 0 -- microseconds
+    ADD COLUMN jitter       bigint   NOT NULL DEFAULT 0, -- microseconds
+    ADD COLUMN hold_until   bigint   NOT NULL DEFAULT 0
 -- next
 ALTER TABLE posthouse_outcome
     ADD COLUMN delivered_at bigint NOT NULL DEFAULT 0,

@@ -44,6 +44,8 @@ ALTER TABLE posthouse_outcome DROP COLUMN delivered_at
 -- next
 ALTER TABLE posthouse_outcome DROP COLUMN provider_id
 -- next
+ALTER TABLE posthouse_source DROP COLUMN hold_until
+-- next
 ALTER TABLE posthouse_source DROP COLUMN jitter
 -- next
 ALTER TABLE posthouse_source DROP COLUMN on_uncertain

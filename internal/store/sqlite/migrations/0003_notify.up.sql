@@ -6,6 +6,8 @@ ALTER TABLE posthouse_source ADD COLUMN on_uncertain INTEGER NOT NULL DEFAULT 0
 -- next
 ALTER TABLE posthouse_source ADD COLUMN jitter INTEGER NOT NULL DEFAULT 0
 -- next
+ALTER TABLE posthouse_source ADD COLUMN hold_until INTEGER NOT NULL DEFAULT 0
+-- next
 -- Deliveries: the provider's id for what it has accepted, and when a receipt came.
 ALTER TABLE posthouse_outcome ADD COLUMN provider_id TEXT NOT NULL DEFAULT ''
 -- next
