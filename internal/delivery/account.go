@@ -322,6 +322,25 @@ func (a *account) clear() {
 	a.epoch++
 }
 
+// heldFor is the least hold of another process that is taken over: a shorter one
+// is over before most would have heard of it.
+const heldFor = time.Second
+
+// hearHold takes over for how long another process, or this one before it was
+// started again, was asked to leave the provider alone.
+func (a *account) hearHold(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until := a.now().Add(min(d, longestRetryAfter))
+	if d < heldFor || a.paused || !until.After(a.until.Add(heldFor)) {
+		return
+	}
+	if a.hold == open {
+		a.hold, a.holds, a.since = holdRate, 0, a.now()
+	}
+	a.holdUntil(until)
+}
+
 // hear takes over what a heartbeat says of the channel's switch: another process
 // may have paused or resumed it.
 func (a *account) hear(enabled bool) {

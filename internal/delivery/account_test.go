@@ -408,3 +408,35 @@ func TestARecipientsTroubleIsNotTheAccounts(t *testing.T) {
 		}
 	}
 }
+
+func TestTheHoldOfAnotherProcess(t *testing.T) {
+	t.Run("NC-11 holds here, too, and one alone is tried after it", func(t *testing.T) {
+		b := newBench(t, nil)
+		b.hearHold(2 * time.Minute)
+		if n, again := b.Admit(8); n != 0 || again != 2*time.Minute {
+			t.Fatalf("admitted %d, again in %v", n, again)
+		}
+		b.clock = b.clock.Add(time.Minute)
+		b.hearHold(time.Minute) // the same one, heard of again
+		if n, again := b.Admit(8); n != 0 || again != time.Minute {
+			t.Fatalf("admitted %d, again in %v", n, again)
+		}
+		b.clock = b.clock.Add(time.Minute)
+		b.hearHold(0)
+		if n, _ := b.Admit(8); n != 1 {
+			t.Fatalf("admitted %d after the hold", n)
+		}
+	})
+	t.Run("NC-11 one that is nearly over, or longer than an hour, is bounded", func(t *testing.T) {
+		b := newBench(t, nil)
+		b.hearHold(100 * time.Millisecond)
+		if n, _ := b.Admit(8); n == 0 {
+			t.Fatal("held for a moment that has passed")
+		}
+		b.Unused(8)
+		b.hearHold(24 * time.Hour)
+		if _, again := b.Admit(8); again > time.Hour {
+			t.Fatalf("held for %v", again)
+		}
+	})
+}

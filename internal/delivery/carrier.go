@@ -87,7 +87,10 @@ func (c *Carrier) Queues() []workqueue.QueueConfig {
 		queues[i] = workqueue.QueueConfig{
 			Source: l.cfg.Queue, Wants: model.Ordering{Order: model.Parallel}, Policy: l.cfg.Policy,
 			Handler: l.handle, Bare: true, Load: c.load, Admit: l.account, Observe: l.observe,
-			OnSource:    func(s model.Source) { l.account.hear(s.Enabled) },
+			OnSource: func(s model.Source) {
+				l.account.hear(s.Enabled)
+				l.account.hearHold(s.HoldFor)
+			},
 			OnConsumers: l.account.setConsumers,
 			Concurrency: l.cfg.Concurrency, BatchSize: l.cfg.BatchSize, Timeout: l.cfg.Timeout, RoundInterval: roundInterval,
 			TripAfter: math.MaxInt32, // that is the breaker's business

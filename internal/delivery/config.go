@@ -22,6 +22,7 @@ type Store interface {
 	CancelRequest(ctx context.Context, id uuid.UUID, audit model.Audit) ([]model.ChangeResult, error)
 	Secrets(ctx context.Context, after model.Seq, limit int) ([]model.Seq, error)
 	EraseSecrets(ctx context.Context, requests []model.Seq) (int, error)
+	HoldQueue(ctx context.Context, queue model.SourceID, wait time.Duration) error
 	Switch(ctx context.Context, queue string, enabled bool, audit model.Audit) (changed bool, err error)
 	Audit(ctx context.Context, target string, before int64, limit int) ([]model.AuditRecord, error)
 	Stats(ctx context.Context) ([]model.SourceStats, error)

@@ -69,6 +69,9 @@ func (l *lane) handle(ctx context.Context, w model.Work) workqueue.Result {
 	if v.opened {
 		l.c.log.Warn("the channel's provider failed several times in a row: its deliveries wait, and are tried one at a time", "channel", l.cfg.Name, "code", l.codes.label(r.Code))
 	}
+	if r.Class == model.ClassRateLimited && r.RetryAfter >= heldFor {
+		l.tellHold(ctx, min(r.RetryAfter, longestRetryAfter))
+	}
 	if v.pause {
 		l.pauseRefused(ctx, l.codes.label(r.Code))
 	}
@@ -202,6 +205,16 @@ func textOf(r channel.Result) string {
 		return r.Text
 	}
 	return "the sender says no more than " + string(r.Class)
+}
+
+// tellHold has the other processes leave the provider alone, too: they hear of it
+// at their next heartbeat.
+func (l *lane) tellHold(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound)
+	defer cancel()
+	if err := l.c.cfg.Store.HoldQueue(ctx, l.cfg.Queue.ID, wait); err != nil {
+		l.c.log.Warn("the provider wants to be left alone, and other processes could not be told; this one does so", "channel", l.cfg.Name, "err", err)
+	}
 }
 
 // pauseRefused pauses the channel, since its credentials are refused. Of several
