@@ -21,7 +21,7 @@ const (
 	ReasonWorkerLost Reason = "worker_lost" // the process died, or was cut off, while it ran
 	ReasonOrphaned   Reason = "orphaned"    // the handler outlived orphan_after
 
-	// Deliveries: how the provider's answer was classed.
+	// ReasonTransient and the three below are of deliveries: how the provider's answer was classed.
 	ReasonTransient   Reason = Reason(ClassTransient)
 	ReasonRateLimited Reason = Reason(ClassRateLimited)
 	ReasonAuth        Reason = Reason(ClassAuth)
