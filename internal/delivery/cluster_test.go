@@ -118,6 +118,10 @@ func TestAWorkerThatDied(t *testing.T) {
 						t.Errorf("sent as %v", c.id)
 					}
 				}
+				told := testutil.ToFloat64(r.carrier.metrics.outcomes.WithLabelValues("text", model.SettleUncertain.String()))
+				if want := float64(1 - test.sent); told != want {
+					t.Errorf("%v were counted as uncertain, want %v", told, want)
+				}
 			})
 		})
 	}

@@ -84,7 +84,9 @@ type QueueConfig struct {
 	Load func(ctx context.Context, works []model.Work) error
 	// Admit lets executions begin, in Parallel. Default: all that have a slot.
 	Admit Admission
-	// Observe is called in place of Config.Observe, and must not block.
+	// Observe is called in place of Config.Observe, and must not block. It is also
+	// told what became uncertain by being recovered; of such Work only numbers are
+	// known.
 	Observe func(Event)
 	// OnSource is told of the queue, its switch among others, after every
 	// heartbeat, and OnConsumers how many living instances consume it, at least

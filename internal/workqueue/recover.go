@@ -141,22 +141,33 @@ func (e *Engine) recoverOrphans(ctx context.Context) error {
 			return nil
 		}
 		lost := e.completer.settle(settlements...)
-		e.recovered(settlements)
+		e.recovered(settlements, lost == len(settlements))
 		if len(orphans) < recoverPage || lost == len(settlements) {
 			return nil
 		}
 	}
 }
 
-func (e *Engine) recovered(settlements []model.Settlement) {
+// recovered tells what was recovered, unless others were faster.
+func (e *Engine) recovered(settlements []model.Settlement, byOthers bool) {
 	retried := map[model.SourceID]bool{}
 	for _, s := range settlements {
 		retried[s.Queue] = true
+		if byOthers {
+			continue
+		}
 		e.metrics.recovered.WithLabelValues(e.nameOf(s.Queue), s.Kind.String()).Inc()
 		switch s.Kind {
 		case model.SettleFailed:
 			e.log.Error("a message was lost with its worker, for the last time", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
 		case model.SettleUncertain:
+			if q := e.queues[s.Queue]; q != nil && q.cfg.Observe != nil {
+				q.cfg.Observe(Event{
+					Queue: q.cfg.Source, Work: model.Work{Seq: s.Seq, Queue: s.Queue, StartedAt: s.StartedAt, RetryCount: s.RetryCount, Replay: s.Replay},
+					Kind: s.Kind, Reason: s.Reason, Error: s.Error, Code: string(s.Reason), Duration: s.Duration,
+				})
+				continue
+			}
 			e.log.Error("a delivery was lost with its worker: nobody knows whether it was sent; it waits for an operator", "source", e.nameOf(s.Queue), "seq", s.Seq, "reason", s.Reason)
 		case model.SettleSuccess, model.SettleRetry, model.SettleRelease, model.SettleDead:
 		}

@@ -202,6 +202,13 @@ func todo(key, bizType string) client.Notification {
 	}
 }
 
+// soon has a notification sent a moment after it was accepted, and so answered
+// before a server dies that is killed while it sends.
+func soon(n client.Notification) client.Notification {
+	n.NotBefore = time.Now().Add(500 * time.Millisecond)
+	return n
+}
+
 var httpClient = &http.Client{Timeout: 30 * time.Second}
 
 // post sends a body as it is.

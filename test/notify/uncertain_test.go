@@ -141,7 +141,7 @@ func killedWithTheAnswer(t *testing.T, f *fleet, provider *running.Provider) {
 	t.Helper()
 	f.a().Start(crashpoint.AfterSend + ":1")
 	f.a().WaitReady()
-	r := f.accept(f.a(), todo("order:2:paid", "again"))
+	r := f.accept(f.a(), soon(todo("order:2:paid", "again")))
 	f.awaitEnd(f.a())
 	f.start(f.b())
 	id := r.Deliveries[0].ID
@@ -172,7 +172,7 @@ func TestKilledAroundSending(t *testing.T) {
 					running.Policy{Send: []string{"text"}}))
 				f.a().Start(point.name + ":1")
 				f.a().WaitReady()
-				id := f.accept(f.a(), todo("order:1:paid", "order.status")).Deliveries[0].ID
+				id := f.accept(f.a(), soon(todo("order:1:paid", "order.status"))).Deliveries[0].ID
 				f.awaitEnd(f.a())
 				f.start(f.a())
 				f.await(f.a(), id, point.want)
