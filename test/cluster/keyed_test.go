@@ -71,8 +71,8 @@ func rest(ctx context.Context, d time.Duration) {
 
 // 12 workers in 3 instances, 300 keys, attempts that fail at random: each key in
 // order over all of its attempts, and none waits for another's retries.
+// It compares times, so the other clusters wait until it is over.
 func TestKeyedOrderOverInstances(t *testing.T) {
-	t.Parallel()
 	running.OnEachEngine(t, "IN-22", engines, runKeyed)
 }
 
