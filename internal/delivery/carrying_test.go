@@ -253,6 +253,7 @@ func TestARefusedAccount(t *testing.T) {
 
 // NC-11: no storm, and nothing dies, however many wait.
 func TestAProviderThatIsDownForAnHour(t *testing.T) {
+	inFullOnly(t)
 	const waiting, rate = 600, 50.0
 	inBubble(t, []Channel{{Name: "text", Rate: rate}, {Name: "mail"}}, func(t *testing.T, r *rig) {
 		text := r.channels["text"]
@@ -303,6 +304,7 @@ func TestAProviderThatIsDownForAnHour(t *testing.T) {
 }
 
 func TestARateLimitedAccount(t *testing.T) {
+	inFullOnly(t)
 	for _, test := range []struct {
 		name  string
 		after time.Duration

@@ -225,6 +225,7 @@ func TestCancelledWhileAnAttemptIsUnderWay(t *testing.T) {
 }
 
 func TestAChannelThatIsHeldBackForLong(t *testing.T) {
+	inFullOnly(t)
 	t.Run("NC-11 it is told of after five minutes and each hour, and when it is over; no attempt is burned", func(t *testing.T) {
 		inBubble(t, []Channel{{Name: "text"}}, func(t *testing.T, r *rig) {
 			r.channels["text"].always(busy)
