@@ -70,6 +70,10 @@ const (
 	// lockTimeout is how long the server lets a statement wait for a lock, in
 	// seconds: less than a call has, so that it ends well by itself.
 	lockTimeout = "4"
+	// idleTimeout is how long a transaction of a process that was frozen in it may
+	// keep its locks, in seconds, as on PostgreSQL. MySQL has no such limit: there
+	// the others wait until the process goes on or its connection ends.
+	idleTimeout = "5"
 )
 
 // Open prepares a store. It does not connect: the first call does.
@@ -157,7 +161,8 @@ func orDefault(s, otherwise string) string {
 // session makes a new connection ready, and asks who it is. What it sets wins
 // over the URL.
 const session = `SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO',
-	time_zone = '+00:00', innodb_lock_wait_timeout = ` + lockTimeout + `, lock_wait_timeout = ` + lockTimeout + `, autocommit = 1;
+	time_zone = '+00:00', innodb_lock_wait_timeout = ` + lockTimeout + `, lock_wait_timeout = ` + lockTimeout + `, autocommit = 1
+	/*M!100300 , idle_transaction_timeout = ` + idleTimeout + ` */;
 	SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 	SELECT connection_id(), concat_ws(':', @@hostname, @@port, @@server_id), @@max_allowed_packet`
 
